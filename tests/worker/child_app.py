@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 
 from packhorse import App, Context, Params
@@ -73,3 +74,27 @@ async def stays_aside(ctx: Context, p: Word) -> str:
     ctx.progress(1)
     await asyncio.sleep(600)
     return "woke up"
+
+
+def fork(ctx: Context, word: str) -> str:
+    """Both processes come back from here; the fork does so first, or raises."""
+    pid = os.fork()
+    if pid == 0:
+        ctx.progress(1, 2, "from the fork")
+        if word == "raises":
+            raise ValueError("in the fork")
+        if word == "publishes":
+            ctx.artifact("from-the-fork", b"")
+        return "from the fork"
+    _, status = os.waitpid(pid, 0)
+    return f"the fork ended with {os.waitstatus_to_exitcode(status)}"
+
+
+@plain.stage(name="forks")
+def forks(ctx: Context, p: Word) -> str:
+    return fork(ctx, p.word)
+
+
+@aside.stage(name="forks")
+async def forks_aside(ctx: Context, p: Word) -> str:
+    return fork(ctx, p.word)

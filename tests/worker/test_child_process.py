@@ -120,6 +120,18 @@ def test_a_call_that_goes_wrong_is_answered_and_the_child_goes_on(child: Child, 
     assert following == Returned(2, Document(b'"next"'), None)
 
 
+@pytest.mark.parametrize(("word", "code"), [("returns", 0), ("raises", 1), ("publishes", 1)])
+def test_a_process_that_a_stage_forks_does_not_answer_for_it(child: Child, word: str, code: int) -> None:
+    child.run("forks", word)
+    outcome, before = child.outcome()
+    child.run("echo", "next", call=2)
+    following, _ = child.outcome()
+
+    assert outcome == Returned(1, Document(f'"the fork ended with {code}"'.encode()), None)
+    assert not [message for message in before if not isinstance(message, Said)]
+    assert following == Returned(2, Document(b'"next"'), None)
+
+
 def test_a_stop_ends_one_call_of_a_shared_child_and_not_its_neighbours() -> None:
     child = Child("shared")
     child.hear()

@@ -53,14 +53,17 @@ class Context(ABC):
 
     @abstractmethod
     def progress(self, current: float, total: float | None = None, message: str = "") -> None:
-        """Report progress. Call it as often as you like: only the latest value is sent."""
+        """Report progress. Call it as often as you like: only the latest value is sent.
+
+        In a process that the stage has forked it does nothing.
+        """
 
     @abstractmethod
     def artifact(self, name: str, content: Path | str | bytes) -> None:
         """Publish a file beside the result, as ``{stage}/{name}``; the name may have folders.
 
         Of a stage that runs once per element it is ``{stage}/{element}/{name}``, counted from 0.
-        A ``str`` is a path; bytes are the content itself.
+        A ``str`` is a path; bytes are the content itself. Raises RuntimeError in a process that the stage has forked.
         """
 
     def track(self, iterable: Iterable[T], total: float | None = None, message: str = "") -> Iterator[T]:

@@ -24,6 +24,7 @@ def main() -> None:
         return
     link, mode, app = socket.socket(fileno=int(sys.argv[1])), sys.argv[2], sys.argv[3]
     os.set_inheritable(link.fileno(), False)  # what a stage starts must not speak for it
+    os.register_at_fork(after_in_child=lambda: os.close(link.detach()))  # nor what it forks
     try:
         code = load(app)
     except PackhorseError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -48,6 +49,7 @@ class ChildContext(Context):
         self._waiting: Moved | None = None
         self._sent_at = -EVERY
         self._copies = 0
+        self._process = os.getpid()
 
     @cached_property
     def log(self) -> logging.Logger:  # type: ignore[override]
@@ -73,6 +75,8 @@ class ChildContext(Context):
         return self.is_cancelled
 
     def progress(self, current: float, total: float | None = None, message: str = "") -> None:
+        if os.getpid() != self._process:
+            return
         moved = Moved(self._call, float(current), None if total is None else float(total), self._cut(to_text(message)))
         now = self._monotonic()
         if now - self._sent_at < EVERY:
@@ -91,6 +95,8 @@ class ChildContext(Context):
             self._send(moved)
 
     def artifact(self, name: str, content: Path | str | bytes) -> None:
+        if os.getpid() != self._process:
+            raise RuntimeError("Only the process of the stage can publish an artifact, not one that it has forked.")
         name = artifact_name(name)
         last = name.rpartition("/")[2]
         if isinstance(content, bytes):

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TextIO, cast
 
 from packhorse.define.registry import Code
-from packhorse.worker.child.call import Stopped, bind_stage, end_with, end_with_error, find_code, print_error
+from packhorse.worker.child.call import Outcome, Stopped, bind_stage, end_with, end_with_error, find_code, print_error
 from packhorse.worker.child.context import ChildContext
 from packhorse.worker.child.messages import Frames, FromChild, Lines, Raised, Ready, Run, Said, Stop, to_child, to_frame
 
@@ -25,6 +25,9 @@ LONGEST = 64 * 1024
 """Characters of one line of output; a longer one comes in pieces."""
 
 LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
+
+OWN = os.getpid()
+"""This process. Any other that runs this code was forked by a stage."""
 
 _running: ContextVar[Run | None] = ContextVar("packhorse_running", default=None)
 
@@ -65,6 +68,7 @@ class Single:
             outcome = end_with_error(run, error)
         sys.stdout.flush()
         sys.stderr.flush()
+        _end_fork(outcome)
         context.flush()
         self._send(outcome)
 
@@ -90,6 +94,12 @@ class Single:
     def _send(self, message: FromChild) -> None:
         with self._sending:
             self._link.sendall(to_frame(message))
+
+
+def _end_fork(outcome: Outcome) -> None:
+    """End this process here if a stage forked it: only the child itself answers for the stage."""
+    if os.getpid() != OWN:
+        os._exit(1 if isinstance(outcome, Raised) else 0)
 
 
 def _later(seconds: float, call: Callable[[], None]) -> None:
@@ -127,7 +137,8 @@ class Shared(asyncio.Protocol):
         self._transport = cast(asyncio.WriteTransport, transport)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        os.killpg(0, signal.SIGKILL)  # the supervisor is gone: end ourselves and everything we started
+        if os.getpid() == OWN:  # in a fork the connection is closed
+            os.killpg(0, signal.SIGKILL)  # the supervisor is gone: end ourselves and everything we started
 
     def data_received(self, data: bytes) -> None:
         for body in self._frames.feed(data):
@@ -153,6 +164,7 @@ class Shared(asyncio.Protocol):
         except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
             print_error(run, error)
             outcome = end_with_error(run, error)
+        _end_fork(outcome)
         for output in self._outputs:
             output.end_line()
         context.flush()
