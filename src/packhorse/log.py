@@ -117,6 +117,13 @@ class Log:
     def no_process(self, message: str) -> None:
         _say(ERROR, "no_process", "{reason}; new stages wait until a process can be started", reason=message)
 
+    def process_stuck(self, pid: int) -> None:
+        sentence = (
+            "process {pid} does not end after SIGKILL: it hangs in the kernel, as on a dead disk. Its slot is lost "
+            "until it ends. Check its disks and drivers (cat /proc/{pid}/stack) or restart the machine"
+        )
+        _say(ERROR, "process_stuck", sentence, pid=pid)
+
     def app_mended(self, app: str) -> None:
         _say(INFO, "app_mended", "{app} can be loaded again", app=app)
 

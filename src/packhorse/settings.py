@@ -208,6 +208,9 @@ class Settings:
         "", "Command to run for each new kind of failure. It receives JSON on standard input", command
     )
     result_limit: int = _setting(256 * 1024, "Maximum size of a stage's result in bytes, without its files", size)
+    artifacts_limit: int = _setting(
+        10_000, "Maximum number of files that one attempt of a stage publishes, those of its result included", int
+    )
     parameters_limit: int = _setting(256 * 1024, "Maximum size of a job's parameters in bytes, without its files", size)
     file_limit: int = _setting(2 * 1024**3, "Maximum size of one uploaded file in bytes", size)
     wait_limit: float = _setting(

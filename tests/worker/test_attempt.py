@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -412,6 +413,25 @@ async def test_a_number_that_is_none_does_not_keep_others_from_being_heard(
     told = await store.progress([claimed.job.id, other.job.id])
     assert told[other.job.id][ONLY].peak == 0.5
     assert (told[claimed.job.id][ONLY].message, told[claimed.job.id][ONLY].peak) == ("lost count", 0.0)
+
+
+async def test_a_child_that_names_too_many_artifacts_fails_for_good_and_publishes_nothing(
+    store: Store, blobs: Blobs, stand: MakeStand
+) -> None:
+    def act(run: Run, listener: Listener) -> Outcome:
+        for n in range(20):
+            listener.on_artifact(Made(run.call, f"{n}", f"{run.scratch}/a.txt"))
+        return returns_files("a.txt")(run, listener)
+
+    on = stand(await started(store), act)
+    on.resources.settings = dataclasses.replace(on.resources.settings, artifacts_limit=10)
+
+    await on.carry()
+
+    error = await on.error()
+    assert (error.code, error.permanent) == ("TOO_MANY_ARTIFACTS", True)
+    assert len(on.attempt._made) == 11
+    assert await objects(blobs) == []
 
 
 async def test_a_flood_of_lines_is_cut_and_counted(store: Store, stand: MakeStand) -> None:

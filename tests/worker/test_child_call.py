@@ -177,6 +177,19 @@ def test_a_result_over_the_limit_fails_for_good_and_says_what_to_do(tmp_path: Pa
     assert "File" in outcome.message
 
 
+def test_a_result_with_too_many_files_fails_for_good(tmp_path: Path) -> None:
+    paths = [tmp_path / str(n) for n in range(3)]
+    for path in paths:
+        path.touch()
+    _, code = next(pair for pair in app.code.by_kind.values() if pair[1].name == "it")
+    run = Run(7, code.plan.kind, "job", "ann", "trace", 1, 0, str(tmp_path), Document(b"{}"), artifacts=2)
+
+    outcome = end_with(code, run, ChildContext(run, lambda _: None), [File(path) for path in paths])
+
+    assert isinstance(outcome, Raised)
+    assert (outcome.code, outcome.permanent) == ("TOO_MANY_ARTIFACTS", True)
+
+
 def test_a_returned_file_from_outside_scratch_is_copied_in(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     (tmp_path / "outside.txt").write_text("content")

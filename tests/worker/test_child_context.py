@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.define.files import File
+from packhorse.define.stages import Permanent
 from packhorse.errors import InvalidInput
 from packhorse.worker.child.context import EVERY, ChildContext
 from packhorse.worker.child.messages import Document, FromChild, Made, Moved, Run, to_frame
@@ -119,6 +120,18 @@ def test_text_that_has_no_bytes_can_be_told_all_the_same(ctx: ChildContext, sent
 
 
 # Files
+
+
+def test_a_stage_publishes_only_so_many_artifacts(scratch: Path, sent: list[FromChild]) -> None:
+    ctx = ChildContext(replace(run_in(scratch), artifacts=2), sent.append)
+    ctx.artifact("one", b"1")
+    ctx.artifact("two", b"2")
+
+    with pytest.raises(Permanent, match="at most 2 files") as refused:
+        ctx.artifact("three", b"3")
+
+    assert refused.value.code == "TOO_MANY_ARTIFACTS"
+    assert [message.name for message in sent if isinstance(message, Made)] == ["one", "two"]
 
 
 def test_an_artifact_of_bytes_is_written_into_scratch(ctx: ChildContext, sent: list[FromChild], scratch: Path) -> None:

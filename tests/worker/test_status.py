@@ -20,6 +20,9 @@ class Worker:
     def slots(self) -> list[tuple[str, int, int]]:
         return []
 
+    def lost_slots(self) -> int:
+        return 0
+
 
 @pytest.mark.parametrize(
     ("worker", "ready"),

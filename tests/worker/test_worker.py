@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
@@ -21,11 +22,12 @@ from packhorse.define import Pipeline
 from packhorse.define.registry import load
 from packhorse.define.submit import Options
 from packhorse.errors import SettingError, UnknownOutcome
+from packhorse.jobs.health import find_in_store
 from packhorse.runtime import Handle
 from packhorse.store.base import Claim, Decide
 from packhorse.store.collections import workers
 from packhorse.store.sqlite import SqliteStore
-from packhorse.worker import limits
+from packhorse.worker import limits, process
 from packhorse.worker.pool import describe
 from packhorse.worker.process import Child
 from packhorse.worker.worker import Worker
@@ -289,6 +291,63 @@ async def test_a_timeout_and_a_stall_are_outcomes_of_their_own_in_log_metrics_an
     assert metrics.REGISTRY.get_sample_value("packhorse_attempts_ended_total", labels) == 1
     assert counted[outcome] == 1
     assert "fail" not in counted
+
+
+HANGING = """
+import time
+from packhorse import App
+
+app = App("hanging")
+
+@app.job(retries=0, timeout="300ms")
+def hang() -> None:
+    time.sleep(600)
+"""
+
+
+async def test_a_process_that_cannot_be_killed_loses_its_lease_and_keeps_its_slot(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hanging.py").write_text(HANGING)
+    site = Site(tmp_path, app=str(tmp_path / "hanging.py"), queues="default=1")
+    signal_group, deaf = process._signal_group, list[int]()
+    monkeypatch.setattr(process, "KILL_WAIT", 0.2)
+    monkeypatch.setattr(process, "_signal_group", lambda pid, _number: deaf.append(pid))  # as in the state D
+    _, blobs = await site.runtime.open()
+    store = await SqliteStore.open(tmp_path / "store.db")
+    worker, stop = Worker(store, blobs, site.settings, await describe(site.settings.app)), asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+    try:
+        job = await site.ended(await submitted(site, "hang"))
+        lost, slots = worker.lost_slots(), worker.slots()
+
+        async def is_reported() -> bool | None:
+            [card] = await workers.list_all(store)
+            return card.lost == 1 or None
+
+        await until(is_reported, 40, lambda: "the card does not tell")
+        findings = {each.name: each for each in await find_in_store(store, site.settings)}
+        monkeypatch.undo()
+        signal_group(deaf[0], signal.SIGKILL)
+
+        async def is_free() -> bool | None:
+            return worker.slots() == [("default", 0, 1)] or None
+
+        await until(is_free, 40, lambda: "the slot is still taken")
+    finally:
+        monkeypatch.undo()
+        stop.set()
+        await running
+        await store.close()
+        await site.close()
+
+    assert job.error is not None
+    assert job.error.code == "TIMEOUT"
+    assert (lost, slots, worker.lost_slots()) == (1, [("default", 1, 1)], 0)
+    assert f"process {deaf[0]} does not end after SIGKILL" in caplog.text
+    found = findings[f"worker {worker.card.id}"]
+    assert not found.is_ok
+    assert "1 slot lost" in found.meaning
 
 
 async def test_a_system_without_processes_costs_no_job_an_attempt_and_does_not_end_the_worker(

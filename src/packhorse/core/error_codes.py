@@ -11,7 +11,7 @@ TIMEOUT, STALLED, DEADLINE, ORPHANED = "TIMEOUT", "STALLED", "DEADLINE", "ORPHAN
 OUT_OF_MEMORY, CRASHED, WORKER_LOST = "OUT_OF_MEMORY", "CRASHED", "WORKER_LOST"
 CORRUPT, BLOB_UNAVAILABLE, INTERNAL, SECRET_UNREADABLE = "CORRUPT", "BLOB_UNAVAILABLE", "INTERNAL", "SECRET_UNREADABLE"
 ARGUMENTS_TOO_LARGE, INVALID_RESULT = "ARGUMENTS_TOO_LARGE", "INVALID_RESULT"
-NOT_A_LIST, TOO_MANY_ELEMENTS = "NOT_A_LIST", "TOO_MANY_ELEMENTS"
+NOT_A_LIST, TOO_MANY_ELEMENTS, TOO_MANY_ARTIFACTS = "NOT_A_LIST", "TOO_MANY_ELEMENTS", "TOO_MANY_ARTIFACTS"
 
 CODES: Mapping[str, str] = {
     EXCEPTION: "The stage raised an exception that has no code of its own.",
@@ -29,6 +29,7 @@ CODES: Mapping[str, str] = {
     ARGUMENTS_TOO_LARGE: "The arguments of the stage are too large to pass to its process.",
     NOT_A_LIST: "A stage runs once per element of another stage's result, and that result is not a list.",
     TOO_MANY_ELEMENTS: "A stage returned more elements than the next stage allows.",
+    TOO_MANY_ARTIFACTS: "The stage published more files than `PACKHORSE_ARTIFACTS_LIMIT` allows.",
     BLOB_UNAVAILABLE: "The object store could not be read or written.",
     SECRET_UNREADABLE: "A secret parameter cannot be decrypted. Use the same `PACKHORSE_SECRET_KEY` everywhere.",
     INTERNAL: "An internal error of packhorse ended the attempt.",
@@ -37,6 +38,10 @@ CODES: Mapping[str, str] = {
 
 CODE_PATTERN = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 """A code that an exception may carry: capitals, digits and underscores."""
+
+
+def too_many_artifacts(limit: int) -> str:
+    return f"The stage may publish at most {limit} files. Put them into an archive, or raise PACKHORSE_ARTIFACTS_LIMIT."
 
 
 def code_of(error: BaseException) -> str:

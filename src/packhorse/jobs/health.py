@@ -115,7 +115,10 @@ def _workers(cards: Sequence[WorkerCard], now: float, lease: float) -> Iterator[
         meaning = (
             "is dead; the next worker takes over its jobs" if is_dead else f"pid {card.pid} on {card.host}, {slots}"
         )
-        is_ok = not is_dead and age < lease
+        if card.lost and not is_dead:
+            held = f"{card.lost} {plural(card.lost, 'slot')} lost to processes that do not end after SIGKILL"
+            meaning += f"; {held}: check its disks, or restart the machine"
+        is_ok = not is_dead and age < lease and not card.lost
         yield Finding(f"worker {card.id}", is_ok, f"seen {age:.0f} s ago", meaning, "workers", card.seen_at)
 
 

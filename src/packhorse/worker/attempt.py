@@ -37,7 +37,7 @@ from packhorse.worker.child import messages
 from packhorse.worker.claims import Handoff
 from packhorse.worker.files import Inputs, previous_result, redact_filename
 from packhorse.worker.pool import Pool, may_share
-from packhorse.worker.process import Call, Child, ChildDied
+from packhorse.worker.process import Call, Child, ChildDied, ChildStuck
 from packhorse.worker.reporter import Reporter, Throttle
 
 MOST = messages.FRAME - 1024 * 1024
@@ -130,6 +130,8 @@ class Attempt:
         self.why: StopReason | None = None
         self.child: Child | None = None
         """The process that runs it, for as long as it does."""
+        self.stuck: Child | None = None
+        """Its process, if the system could not end it. The attempt ends all the same, but its slot is lost."""
         self.task: asyncio.Task[Any] | None = None
         self._has_inputs = False
         self._was_ended = False
@@ -176,6 +178,8 @@ class Attempt:
         reach("attempt.settled", self)
         if self._stopping is not None:
             await self._stopping
+        if self.stuck is not None:  # what it has open may hang as well
+            return
         if self._may_have_scratch and os.path.lexists(self._scratch):  # noqa: ASYNC240 (one system call)
             await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
 
@@ -214,6 +218,8 @@ class Attempt:
         self._resources.reporter.report(Report(who.job_id, who.task, who.token, run, now, current, total, said))
 
     def on_artifact(self, message: messages.Made) -> None:
+        if len(self._made) > self._resources.settings.artifacts_limit:  # one too many is enough to fail
+            return
         self._made.append(replace(message, name=redact_filename(message.name, self.secrets)))
 
     def on_lines(self, lines: Sequence[str], secrets: Sequence[str] = ()) -> None:
@@ -289,6 +295,9 @@ class Attempt:
             if isinstance(outcome, messages.Returned):
                 self._may_have_scratch = outcome.has_scratch or self._has_inputs
             return outcome
+        except ChildStuck as error:
+            self.stuck = error.child
+            raise
         finally:
             # From here on another attempt may have the child: stopping this one must not end that one.
             self._was_ended = child.is_ending
@@ -338,6 +347,7 @@ class Attempt:
             parameters=parameters,
             arguments=arguments,
             limit=self._resources.settings.result_limit,
+            artifacts=self._resources.settings.artifacts_limit,
             secrets=job.plan.secrets,
             schedule=None if job.firing is None else job.firing.schedule,
             tick=0.0 if job.firing is None else job.firing.tick,
@@ -346,6 +356,8 @@ class Attempt:
 
     async def _publish(self, returned: messages.Returned) -> Ending:
         value = self._redact(returned.result)
+        if len(self._made) + len(value.files) > (limit := self._resources.settings.artifacts_limit):
+            return self._fail(error_codes.TOO_MANY_ARTIFACTS, error_codes.too_many_artifacts(limit), permanent=True)
         try:
             result = await files.publish(self._resources.blobs, self.claim, self._scratch, value, self._made)
         except errors.BlobError as error:

@@ -22,6 +22,7 @@ import psutil
 from packhorse import host
 from packhorse.core.redaction import longest_first, redact
 from packhorse.errors import DefinitionError
+from packhorse.log import log as worker_log
 from packhorse.worker.child import messages
 from packhorse.worker.reporter import Throttle
 
@@ -37,6 +38,8 @@ LAST_WORDS = 1.0
 """Seconds in which the output of a dead process is still read: another process may hold the pipe open."""
 
 
+KILL_WAIT = 10.0
+"""Seconds for a process to end after SIGKILL. One that hangs in the kernel, as on a dead network disk, does not."""
 LOG_RATE = 32 * 1024
 """Bytes per second of output outside any stage that go to the worker's log."""
 MOMENT = 60.0
@@ -46,6 +49,14 @@ Born = Callable[["Child"], None]
 
 class ChildDied(Exception):
     """The process ended by itself, without a result."""
+
+
+class ChildStuck(ChildDied):
+    """The process does not end even after SIGKILL. It runs no more of the stage's code, but it still exists."""
+
+    def __init__(self, child: Child) -> None:
+        super().__init__("cannot be ended: it does not react to SIGKILL")
+        self.child = child
 
 
 class Listener(Protocol):
@@ -86,6 +97,8 @@ class Child:
         self.memory = 0
         """Bytes of it and its descendants, when last measured."""
         self.is_ending = False
+        self.is_stuck = False
+        """Whether it did not end after SIGKILL. It may still end one day."""
         self.has_ended = asyncio.Event()
         self.ready: asyncio.Future[messages.Ready] = asyncio.get_running_loop().create_future()
         self.transport: asyncio.WriteTransport | None = None
@@ -209,12 +222,21 @@ class Child:
                 call.listener.on_lines(message.text.split("\n"))
 
     async def end(self, grace: float) -> None:
-        """SIGTERM to the process group, SIGKILL after ``grace``. No process of the group is left on return."""
+        """SIGTERM to the process group, SIGKILL after ``grace``. No process of the group is left on return.
+
+        Unless the system cannot end it: then its calls end with `ChildStuck`.
+        """
         self.is_ending = True
+        if self.is_stuck:
+            return
         self._signal(signal.SIGTERM)
         await wait_at_most(self.has_ended.wait(), grace)
         self._signal(signal.SIGKILL)
-        await self.has_ended.wait()
+        await wait_at_most(self.has_ended.wait(), KILL_WAIT)
+        if not self.has_ended.is_set() and not self.is_stuck:
+            self.is_stuck = True
+            worker_log.process_stuck(self.pid)
+            self._end_calls(ChildStuck(self))
 
     def tree(self) -> list[psutil.Process]:
         """The process and its descendants, the same objects each time: they measure CPU since their last call."""
@@ -235,17 +257,19 @@ class Child:
         if self.transport is not None:
             self.transport.close()
         self.has_ended.set()
-        died = ChildDied(_describe_exit(code))
         _set(self.ready, DefinitionError(f"The process that loads the app {_describe_exit(code)}."))
-        for call in list(self.calls.values()):
-            self._remembered.add(call.listener.secrets)
-            _set(call.outcome, died)
-        self.calls.clear()
+        self._end_calls(ChildDied(_describe_exit(code)))
         await asyncio.sleep(LAST_WORDS)
         if self._output is not None:
             self._output.close()
         for line in self._throttle.remainder():
             self._log(line)
+
+    def _end_calls(self, died: ChildDied) -> None:
+        for call in list(self.calls.values()):
+            self._remembered.add(call.listener.secrets)
+            _set(call.outcome, died)
+        self.calls.clear()
 
     def on_printed(self, lines: Sequence[str]) -> None:
         """All lines of one read at once: a flood must cost little per line, or it delays the renewal of leases.

@@ -75,13 +75,20 @@ class WorkerInfo:
         psutil.cpu_percent(None)  # the next call measures since this one
 
     def card(
-        self, queues: Mapping[str, int], busy: Counter[str], running: Collection[Attempt], *, is_draining: bool
+        self,
+        queues: Mapping[str, int],
+        busy: Counter[str],
+        running: Collection[Attempt],
+        *,
+        is_draining: bool,
+        lost: int,
     ) -> WorkerCard:
         now, steady = self._now(), time.monotonic()
         return replace(
             self._card,
             queues=queues,
             is_draining=is_draining,
+            lost=lost,
             busy={queue: count for queue, count in busy.items() if count},
             work=tuple(work_of(each.claim.job, each.claim.task) for each in list(running)[:MOST_NAMED]),
             duties={name: now - (steady - at) for name, at in self.beats.items()},
@@ -124,6 +131,9 @@ class Working(Protocol):
 
     def slots(self) -> list[tuple[str, int, int]]:
         """By queue: in use, and in all."""
+
+    def lost_slots(self) -> int:
+        """Slots held by processes that the system could not end."""
 
 
 @contextmanager
@@ -204,3 +214,5 @@ class _Gauges(Collector):
             busy.add_metric([queue], in_use)
             slots.add_metric([queue], count)
         yield from (busy, slots)
+        lost = "Slots in use that are held by processes that the system could not end."
+        yield GaugeMetricFamily("packhorse_slots_lost", lost, self._worker.lost_slots())

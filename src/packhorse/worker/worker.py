@@ -40,6 +40,7 @@ from packhorse.worker.attempt import LOST, Attempt, Outcome, Resources, StopReas
 from packhorse.worker.claims import Handoffs, Slots, hand_back_orphans, limit_total, tokens
 from packhorse.worker.limits import Limits, past_start
 from packhorse.worker.pool import Description, Pool
+from packhorse.worker.process import Child
 from packhorse.worker.reporter import Reporter
 from packhorse.worker.status import Heartbeat, WorkerInfo, check_queues, new_card
 
@@ -67,6 +68,8 @@ class Worker:
         self._tokens = tokens()
         self._running: dict[Lease, Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stuck: set[asyncio.Task[None]] = set()
+        """One task for each slot that is lost to a process that the system could not end."""
         self._wake = asyncio.Event()
         self._claiming_now = asyncio.Lock()
         self._is_away = False
@@ -274,10 +277,25 @@ class Worker:
         if not attempt.has_slot:
             return
         attempt.has_slot = False
+        if attempt.stuck is not None:
+            self._stuck.add(asyncio.create_task(self._free_when_ended(attempt, attempt.stuck)))
+            return
         queue = attempt.plan.queue
         self._slots.busy[queue] -= 1
         if queue not in self._slots.exhausted or self._pool.room() is not None:
             self._wake.set()
+
+    async def _free_when_ended(self, attempt: Attempt, child: Child) -> None:
+        """A process that the system cannot end still uses memory and devices: nothing else gets its slot."""
+        await child.has_ended.wait()
+        attempt.stuck, attempt.has_slot = None, True
+        self._free_slot(attempt)
+        await attempt.close()
+
+    def lost_slots(self) -> int:
+        """Slots held by processes that the system could not end."""
+        self._stuck = {task for task in self._stuck if not task.done()}
+        return len(self._stuck)
 
     async def _pause_loop(self) -> None:
         while True:
@@ -340,7 +358,9 @@ class Worker:
         """With no slots while no process can be started, so that the explanation of a waiting job says so."""
         slots = self._slots
         queues = slots.sizes if self._pool.room() is None else dict.fromkeys(slots.sizes, 0)
-        return self._info.card(queues, slots.busy, self._running.values(), is_draining=slots.is_draining)
+        return self._info.card(
+            queues, slots.busy, self._running.values(), is_draining=slots.is_draining, lost=self.lost_slots()
+        )
 
     def _stop_attempts(self, renewal: Renewal) -> None:
         for leases, why in ((renewal.lost, StopReason.LOST), (renewal.stopping, StopReason.STOPPED)):
@@ -374,9 +394,10 @@ class Worker:
     async def _leave(self) -> None:
         await self._pool.close()
         await self._webhooks.close()
-        for task in list(self._tasks):
+        ending = [*self._tasks, *self._stuck]
+        for task in ending:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*ending, return_exceptions=True)
         with contextlib.suppress(StoreError):
             await self._reporter.flush()
             await self._stats.flush()

@@ -68,6 +68,8 @@ class WorkerCard(Struct, frozen=True):
     is_draining: bool = False
     busy: Mapping[str, int] = field(default_factory=dict)
     """Slots in use, by queue."""
+    lost: int = 0
+    """Slots in use that are held by processes that the system could not end."""
     work: tuple[Work, ...] = ()
     """The first few of what runs there, longest first."""
     duties: Mapping[str, float] = field(default_factory=dict)

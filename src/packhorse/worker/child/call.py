@@ -56,6 +56,9 @@ def end_with(stage: Stage[..., Any], run: Run, context: ChildContext, value: obj
     if len(data) > run.limit:
         message = f"The stage's result has {len(data)} bytes; at most {run.limit} are kept. Return a File instead."
         return Raised(run.call, "RESULT_TOO_LARGE", message, True, "")
+    if context.published + len(files) > run.artifacts:
+        message = error_codes.too_many_artifacts(run.artifacts)
+        return Raised(run.call, error_codes.TOO_MANY_ARTIFACTS, message, True, "")
     kept = tuple((str(context.keep(file)), file.name) for file in files)
     return Returned(run.call, Document(data, kept), _width(data), context.has_scratch)
 

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-from packhorse.core import json
+from packhorse.core import error_codes, json
 from packhorse.define.files import File, artifact_name
-from packhorse.define.stages import Context
+from packhorse.define.stages import Context, Permanent
 from packhorse.worker.child.messages import FromChild, Made, Moved, Run, to_text
 
 LONGEST = 1000
@@ -49,6 +49,8 @@ class ChildContext(Context):
         self._waiting: Moved | None = None
         self._sent_at = -EVERY
         self._copies = 0
+        self.published = 0
+        self._most_published = run.artifacts
         self._process = os.getpid()
 
     @cached_property
@@ -97,6 +99,9 @@ class ChildContext(Context):
     def artifact(self, name: str, content: Path | str | bytes) -> None:
         if os.getpid() != self._process:
             raise RuntimeError("Only the process of the stage can publish an artifact, not one that it has forked.")
+        if self.published >= self._most_published:
+            message = error_codes.too_many_artifacts(self._most_published)
+            raise Permanent(message, error_codes.TOO_MANY_ARTIFACTS)
         name = artifact_name(name)
         last = name.rpartition("/")[2]
         if isinstance(content, bytes):
@@ -105,6 +110,7 @@ class ChildContext(Context):
         else:
             path = self.keep(File(content, last))
         self._send(Made(self._call, name, str(path)))
+        self.published += 1
 
     def keep(self, file: File) -> Path:
         """A path in the scratch folder that the supervisor can read: a copy if the file is elsewhere."""
