@@ -22,7 +22,7 @@ from packhorse.testing.inline import run_attempt
 from packhorse.worker import files
 from packhorse.worker.attempt import Attempt, StopReason
 from packhorse.worker.child.messages import Made, Moved, Postponed, Raised, Run
-from packhorse.worker.process import ChildDied, Listener, Outcome
+from packhorse.worker.process import ChildDied, Listener, Outcome, OverMemory
 from tests.contract.blob_fixtures import content
 from tests.contract.builders import ONE, ONLY, attempt_of, cancel, claim_one, held, started, submit, words
 from tests.contract.schedules import claimed, created, fired
@@ -413,6 +413,14 @@ async def test_a_number_that_is_none_does_not_keep_others_from_being_heard(
     told = await store.progress([claimed.job.id, other.job.id])
     assert told[other.job.id][ONLY].peak == 0.5
     assert (told[claimed.job.id][ONLY].message, told[claimed.job.id][ONLY].peak) == ("lost count", 0.0)
+
+
+async def test_a_stage_that_the_kernel_ended_over_its_memory_is_out_of_memory(store: Store, stand: MakeStand) -> None:
+    on = stand(await started(store), lambda _run, _: OverMemory("was killed by SIGKILL"))
+
+    await on.carry()
+
+    assert (await on.error()).code == "OUT_OF_MEMORY"
 
 
 async def test_a_child_that_names_too_many_artifacts_fails_for_good_and_publishes_nothing(

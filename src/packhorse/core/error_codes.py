@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -40,6 +41,10 @@ CODE_PATTERN = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 """A code that an exception may carry: capitals, digits and underscores."""
 
 
+def over_memory(limit: int) -> str:
+    return f"The stage needed more than its {limit >> 20} MiB of memory."
+
+
 def too_many_artifacts(limit: int) -> str:
     return f"The stage may publish at most {limit} files. Put them into an archive, or raise PACKHORSE_ARTIFACTS_LIMIT."
 
@@ -51,7 +56,7 @@ def code_of(error: BaseException) -> str:
         return own
     if (status := _status(error)) is not None:
         return f"HTTP_{status}"
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return OUT_OF_MEMORY
     return TIMEOUT if isinstance(error, TimeoutError) else EXCEPTION
 

@@ -37,7 +37,7 @@ from packhorse.worker.child import messages
 from packhorse.worker.claims import Handoff
 from packhorse.worker.files import Inputs, previous_result, redact_filename
 from packhorse.worker.pool import Pool, may_share
-from packhorse.worker.process import Call, Child, ChildDied, ChildStuck
+from packhorse.worker.process import Call, Child, ChildDied, ChildStuck, OverMemory
 from packhorse.worker.reporter import Reporter, Throttle
 
 MOST = messages.FRAME - 1024 * 1024
@@ -256,6 +256,9 @@ class Attempt:
         except ChildDied as died:
             if self.why is not None or self._was_ended:
                 return self._end_stopped()
+            if isinstance(died, OverMemory):
+                self.why = StopReason.MEMORY
+                return self._end_stopped()
             return self._fail(error_codes.CRASHED, f"The stage's process {died}.", alone=self.plan.is_async)
         finally:
             for line in self._throttle.remainder() if self._throttle is not None else ():
@@ -347,6 +350,7 @@ class Attempt:
             parameters=parameters,
             arguments=arguments,
             limit=self._resources.settings.result_limit,
+            memory=self.plan.memory,
             artifacts=self._resources.settings.artifacts_limit,
             secrets=job.plan.secrets,
             schedule=None if job.firing is None else job.firing.schedule,
@@ -387,9 +391,7 @@ class Attempt:
             case StopReason.STALLED:
                 return self._end_failed(lifecycle.STALLED, name="stall")
             case StopReason.MEMORY:
-                return self._fail(
-                    error_codes.OUT_OF_MEMORY, f"The stage used more than its {(self.plan.memory or 0) >> 20} MiB."
-                )
+                return self._fail(error_codes.OUT_OF_MEMORY, error_codes.over_memory(self.plan.memory or 0))
         return self._end_as(lifecycle.hand_back)
 
     def _fail(

@@ -22,6 +22,7 @@ from packhorse.core.plan import Definition, StagePlan
 from packhorse.core.schedules import Declared
 from packhorse.errors import DefinitionError
 from packhorse.log import log
+from packhorse.worker.cgroups import MemoryGroups
 from packhorse.worker.child import guard
 from packhorse.worker.process import START, Child, wait_at_most
 
@@ -72,12 +73,14 @@ class Pool:
         self._sweeping: asyncio.Task[None] | None = None
         self._may_have_left = False
         self._opened = 0.0
+        self._groups: MemoryGroups | None = None
         self._brand = secrets.token_hex(8)
         """The prefix of the marks of all our children."""
         self._numbers = itertools.count(1)
 
     async def open(self) -> None:
         self._opened = host.clock()
+        self._groups = MemoryGroups.open()
         guard.adopt_orphans()
         self._guard = await asyncio.create_subprocess_exec(
             sys.executable, "-ISE", guard.__file__, stdin=asyncio.subprocess.PIPE, start_new_session=True
@@ -195,6 +198,7 @@ class Pool:
     def _register(self, child: Child) -> None:
         """As soon as the process exists, long before it is ready: an unregistered process is ended as an orphan."""
         self._all.add(child)
+        child.group = None if self._groups is None else self._groups.add(child.pid)
         self._tell_guard(f"+{child.pid}")
         asyncio.create_task(self._forget(child)).add_done_callback(_no_exception)
 

@@ -23,6 +23,7 @@ from packhorse import host
 from packhorse.core.redaction import longest_first, redact
 from packhorse.errors import DefinitionError
 from packhorse.log import log as worker_log
+from packhorse.worker.cgroups import MemoryGroup
 from packhorse.worker.child import messages
 from packhorse.worker.reporter import Throttle
 
@@ -49,6 +50,10 @@ Born = Callable[["Child"], None]
 
 class ChildDied(Exception):
     """The process ended by itself, without a result."""
+
+
+class OverMemory(ChildDied):
+    """The kernel ended the process because its cgroup was over the memory limit."""
 
 
 class ChildStuck(ChildDied):
@@ -96,6 +101,7 @@ class Child:
         """Inherited by every process it starts, whatever sessions and parents those have."""
         self.memory = 0
         """Bytes of it and its descendants, when last measured."""
+        self.group: MemoryGroup | None = None
         self.is_ending = False
         self.is_stuck = False
         """Whether it did not end after SIGKILL. It may still end one day."""
@@ -180,6 +186,8 @@ class Child:
         if not self.is_shared:
             self._listener = listener
         self.runs += 1
+        if self.group is not None:
+            self.group.limit(message.memory)
         self.send(message)
         return call
 
@@ -258,7 +266,10 @@ class Child:
             self.transport.close()
         self.has_ended.set()
         _set(self.ready, DefinitionError(f"The process that loads the app {_describe_exit(code)}."))
-        self._end_calls(ChildDied(_describe_exit(code)))
+        is_over = self.group is not None and self.group.has_killed()
+        self._end_calls((OverMemory if is_over else ChildDied)(_describe_exit(code)))
+        if self.group is not None:
+            self.group.remove()
         await asyncio.sleep(LAST_WORDS)
         if self._output is not None:
             self._output.close()

@@ -17,6 +17,7 @@ from packhorse.define.stages import Later, Permanent, Stage
 from packhorse.define.values import encode_result
 from packhorse.errors import InvalidInput
 from packhorse.worker.child.context import ChildContext
+from packhorse.worker.child.memory import says_refused
 from packhorse.worker.child.messages import Document, Postponed, Raised, Returned, Run, to_text
 
 MESSAGE = 2000
@@ -80,8 +81,15 @@ def end_with_error(run: Run, error: BaseException) -> Raised:
             code, message, permanent = error_codes.INVALID, fields or error.message, True
         case SystemExit():
             message = f"The stage called exit({error.code})."
+    if run.memory is not None and (code == error_codes.OUT_OF_MEMORY or _is_out_of_memory(code, message)):
+        code, message = error_codes.OUT_OF_MEMORY, f"{error_codes.over_memory(run.memory)} {message}"
     detail = to_text(_trace(run, error))
     return Raised(run.call, code, run.beginning(to_text(message), MESSAGE), permanent, detail)
+
+
+def _is_out_of_memory(code: str, message: str) -> bool:
+    """Whether a library got no memory and says so in an error of its own."""
+    return code == error_codes.EXCEPTION and says_refused(message)
 
 
 def _describe(error: BaseException) -> str:

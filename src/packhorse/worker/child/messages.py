@@ -49,6 +49,8 @@ class Run(Struct, frozen=True, tag=True):
     arguments: tuple[Argument, ...] = ()
     limit: int = 256 * 1024
     """Bytes the result's JSON may have."""
+    memory: int | None = None
+    """Bytes that it may allocate."""
     artifacts: int = 10_000
     """Files that it may publish, those of its result included."""
     secrets: tuple[tuple[str, ...], ...] = ()

@@ -19,6 +19,7 @@ from typing import TextIO, cast
 from packhorse.define.registry import Code
 from packhorse.worker.child.call import Outcome, Stopped, bind_stage, end_with, end_with_error, find_code, print_error
 from packhorse.worker.child.context import ChildContext
+from packhorse.worker.child.memory import limit_memory
 from packhorse.worker.child.messages import Frames, FromChild, Lines, Raised, Ready, Run, Said, Stop, to_child, to_frame
 
 LONGEST = 64 * 1024
@@ -57,10 +58,11 @@ class Single:
         context = self._current = ChildContext(run, self._send, later=_later)
         try:
             pipeline, stage = find_code(self._kinds, run)
-            value = bind_stage(pipeline, stage, run, context)()
-            if stage.is_async:  # it died in the shared process once, so now it runs alone
-                value = asyncio.run(value)
-            outcome = end_with(stage, run, context, value)
+            with limit_memory(run.memory):
+                value = bind_stage(pipeline, stage, run, context)()
+                if stage.is_async:  # it died in the shared process once, so now it runs alone
+                    value = asyncio.run(value)
+                outcome = end_with(stage, run, context, value)
         except Stopped:
             raise
         except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
