@@ -426,7 +426,7 @@ async def test_a_stage_that_the_kernel_ended_over_its_memory_is_out_of_memory(st
 async def test_a_child_that_names_too_many_artifacts_fails_for_good_and_publishes_nothing(
     store: Store, blobs: Blobs, stand: MakeStand
 ) -> None:
-    def act(run: Run, listener: Listener) -> Outcome:
+    def act(run: Run, listener: Listener) -> Outcome | Exception | None:
         for n in range(20):
             listener.on_artifact(Made(run.call, f"{n}", f"{run.scratch}/a.txt"))
         return returns_files("a.txt")(run, listener)
