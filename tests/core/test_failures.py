@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from msgspec.structs import replace
 
@@ -174,7 +176,8 @@ class _Answer(Exception):
     ("error", "code"),
     [
         (ValueError("x"), "EXCEPTION"),
-        (TimeoutError(), "TIMEOUT"),
+        (TimeoutError(), "CALL_TIMEOUT"),
+        (OSError(errno.ENOMEM, "no"), "OUT_OF_MEMORY"),
         (MemoryError(), "OUT_OF_MEMORY"),
         (_Answer(code="NO_VOICE"), "NO_VOICE"),
         (_Answer(code="no voice"), "EXCEPTION"),

@@ -311,3 +311,13 @@ def test_an_option_there_is_not_is_answered_with_those_there_are() -> None:
 
         @JobDecorator(lambda _: None)(**wrong)
         def job() -> None: ...
+
+
+@pytest.mark.parametrize("wrong", ["timeout", ("stall",), ("timeout", "disk")])
+def test_limits_after_which_a_stage_is_retried_are_checked(wrong: Any) -> None:
+    pipeline = Pipeline("limits", Params)
+
+    with pytest.raises(DefinitionError, match="retry_on takes"):
+
+        @pipeline.stage(retry_on=wrong)
+        def work(ctx: Context, p: Params) -> None: ...

@@ -131,7 +131,7 @@ def polite(ctx: Context, seconds: float = 60) -> str:
     return "done"
 
 
-@app.job(retries=0, memory="150MB")
+@app.job(memory="150MB")
 def greedy(ctx: Context) -> int:
     note("begin", ctx, "greedy")
     held = []
@@ -212,6 +212,13 @@ def comes_again(ctx: Context, flag: str) -> str | Later:
 @app.job(retries=1, timeout="300ms", backoff="10ms")
 def too_slow(ctx: Context) -> str:
     note("begin", ctx, "too_slow")
+    time.sleep(60)
+    return "late"
+
+
+@app.job(retries=1, timeout="300ms", backoff="10ms", retry_on=("timeout",))
+def too_slow_at_first(ctx: Context) -> str:
+    note("begin", ctx, "too_slow_at_first")
     time.sleep(60)
     return "late"
 

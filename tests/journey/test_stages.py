@@ -6,6 +6,8 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
+
 from packhorse.core.plan import Status
 from packhorse.define import File
 from packhorse.store.base import Sample
@@ -64,15 +66,18 @@ async def test_later_calls_the_stage_again_without_counting(site: Site) -> None:
     assert [e.attempt for e in site.ledger()] == [1, 1]
 
 
-async def test_a_stage_past_its_timeout_is_killed_and_tried_again(site: Site) -> None:
+@pytest.mark.parametrize(("pipeline", "attempts"), [("too_slow", [1]), ("too_slow_at_first", [1, 2])])
+async def test_a_stage_past_its_timeout_is_killed_and_tried_again_if_it_says_so(
+    site: Site, pipeline: str, attempts: list[int]
+) -> None:
     site.start_worker()
 
-    job = await site.ended(await site.submit("too_slow"))
+    job = await site.ended(await site.submit(pipeline))
 
     assert job.error is not None
     assert job.error.code == "TIMEOUT"
     starts = [event.data["attempt"] for event in await site.events(job.id) if event.type == "stage_started"]
-    assert starts == [1, 2]
+    assert starts == attempts
     assert not any(is_running(entry.pid) for entry in site.ledger())
 
 

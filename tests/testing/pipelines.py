@@ -18,7 +18,7 @@ class Convert(Params):
 convert = app.pipeline("convert", Convert, one_per="user", keep="7d", deadline="2h")
 
 
-@convert.stage(queue="onnx", timeout="10m", stall="1m")
+@convert.stage(queue="onnx", timeout="10m", stall="1m", retry_on=("timeout",))
 def onnx(ctx: Context, p: Convert) -> File:
     for step in ctx.track(["read", "check", "write"], message="checking"):
         ctx.log.info("%s the model", step)
@@ -28,7 +28,7 @@ def onnx(ctx: Context, p: Convert) -> File:
     return File(made)
 
 
-@convert.stage(queue="bie")
+@convert.stage(queue="bie", retry_on=("timeout",))
 async def bie(ctx: Context, p: Convert, model: File = needs(onnx)) -> File:
     await asyncio.sleep(0)
     ctx.progress(1, 1)

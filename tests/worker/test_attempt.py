@@ -7,7 +7,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from msgspec.structs import replace
@@ -171,6 +171,43 @@ async def test_an_attempt_that_was_ended_for_its_own_sake_is_counted(
 
     assert (await on.error()).code == code
     assert attempt_of(await on.job()) == 1
+
+
+@pytest.mark.parametrize("is_opted_in", [False, True])
+@pytest.mark.parametrize("limit", ["timeout", "memory"])
+async def test_an_attempt_that_exceeded_its_own_limit_is_the_last_unless_the_stage_says_otherwise(
+    store: Store, stand: MakeStand, limit: Literal["timeout", "memory"], is_opted_in: bool
+) -> None:
+    other: Literal["timeout", "memory"] = "memory" if limit == "timeout" else "timeout"
+    stage = replace(ONE.stages[0], memory=1000, retries=3, retry_on=(limit if is_opted_in else other,))
+    on = stand(await started(store, replace(ONE, stages=(stage,))), lambda _run, _: None)
+    carrying = asyncio.create_task(on.carry())
+    await on.puppet.has_begun.wait()
+
+    on.attempt.stop(StopReason.TIMEOUT if limit == "timeout" else StopReason.MEMORY)
+    await carrying
+
+    assert (await on.job()).status is (Status.RUNNING if is_opted_in else Status.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("code", "memory", "status"),
+    [
+        ("OUT_OF_MEMORY", 1000, Status.FAILED),
+        ("OUT_OF_MEMORY", None, Status.RUNNING),
+        ("TIMEOUT", 1000, Status.RUNNING),
+        ("CALL_TIMEOUT", 1000, Status.RUNNING),
+    ],
+)
+async def test_what_a_stage_raised_is_the_last_only_if_the_kernel_kept_its_limit(
+    store: Store, stand: MakeStand, code: str, memory: int | None, status: Status
+) -> None:
+    plan = replace(ONE, stages=(replace(ONE.stages[0], memory=memory, retries=3),))
+    on = stand(await started(store, plan), lambda run, _: Raised(run.call, code, "", False, ""))
+
+    await on.carry()
+
+    assert (await on.job()).status is status
 
 
 async def test_an_attempt_whose_worker_leaves_is_handed_back_uncounted(store: Store, stand: MakeStand) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 EXCEPTION, INVALID, PERMANENT = "EXCEPTION", "INVALID", "PERMANENT"
-TIMEOUT, STALLED, DEADLINE, ORPHANED = "TIMEOUT", "STALLED", "DEADLINE", "ORPHANED"
+TIMEOUT, CALL_TIMEOUT, STALLED = "TIMEOUT", "CALL_TIMEOUT", "STALLED"
+DEADLINE, ORPHANED = "DEADLINE", "ORPHANED"
 OUT_OF_MEMORY, CRASHED, WORKER_LOST = "OUT_OF_MEMORY", "CRASHED", "WORKER_LOST"
 CORRUPT, BLOB_UNAVAILABLE, INTERNAL, SECRET_UNREADABLE = "CORRUPT", "BLOB_UNAVAILABLE", "INTERNAL", "SECRET_UNREADABLE"
 ARGUMENTS_TOO_LARGE, INVALID_RESULT = "ARGUMENTS_TOO_LARGE", "INVALID_RESULT"
@@ -17,11 +18,13 @@ NOT_A_LIST, TOO_MANY_ELEMENTS, TOO_MANY_ARTIFACTS = "NOT_A_LIST", "TOO_MANY_ELEM
 CODES: Mapping[str, str] = {
     EXCEPTION: "The stage raised an exception that has no code of its own.",
     "HTTP_500": "A server that the stage called answered with status 500. Other statuses have codes like HTTP_404.",
-    TIMEOUT: "The stage took longer than its timeout, or gave up waiting for something (`TimeoutError`).",
+    TIMEOUT: "The stage took longer than its timeout. It is not retried, unless its `retry_on` says so.",
+    CALL_TIMEOUT: "The stage raised `TimeoutError`: something that it called or waited for took too long.",
     STALLED: "The stage reported no progress for longer than its `stall`.",
     DEADLINE: "The run did not end before its deadline.",
     ORPHANED: "No worker started the run in time. See the option `pending`.",
-    OUT_OF_MEMORY: "The stage exceeded its memory limit, or memory could not be allocated (`MemoryError`).",
+    OUT_OF_MEMORY: "The stage exceeded its memory limit, and is not retried, unless its `retry_on` says so. "
+    "Without a limit: memory could not be allocated (`MemoryError`), and it is retried.",
     CRASHED: "The process of the stage died.",
     WORKER_LOST: "The worker died or went silent while it ran the stage.",
     PERMANENT: "The stage raised `Permanent` without a code.",
@@ -58,7 +61,7 @@ def code_of(error: BaseException) -> str:
         return f"HTTP_{status}"
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return OUT_OF_MEMORY
-    return TIMEOUT if isinstance(error, TimeoutError) else EXCEPTION
+    return CALL_TIMEOUT if isinstance(error, TimeoutError) else EXCEPTION
 
 
 def _status(error: BaseException) -> int | None:

@@ -99,6 +99,8 @@ class StagePlan(Struct, frozen=True, omit_defaults=True, dict=True):
     timeout: float = 600.0
     stall: float | None = None
     memory: int | None = None
+    retry_on: tuple[Literal["timeout", "memory"], ...] = ()
+    """Limits after whose excess the stage is retried. An attempt that exceeds another one is the last."""
     weight: float = 1.0
     is_async: bool = False
     elements: int = 1000

@@ -110,6 +110,8 @@ class StageOptions(TypedDict, total=False):
     """Time limit without progress. Default: none."""
     memory: Size | None
     """Memory limit of the process tree, such as ``512MB``. Default: none."""
+    retry_on: Sequence[Literal["timeout", "memory"]]
+    """Limits after whose excess the stage is retried: most stages would only exceed them again. Default: none."""
     weight: float
     """Weight of the stage in the job's progress. Default: 1."""
     elements: int
@@ -183,6 +185,7 @@ def stage_limits(
     timeout: Duration = 600.0,
     stall: Duration | None = None,
     memory: Size | None = None,
+    retry_on: Sequence[Literal["timeout", "memory"]] = (),
     weight: float = 1.0,
     elements: int = 1000,
 ) -> dict[str, Any]:
@@ -194,6 +197,7 @@ def stage_limits(
         "timeout": _positive("timeout", seconds(timeout)),
         "stall": None if stall is None else _positive("stall", seconds(stall)),
         "memory": None if memory is None else int(_positive("memory", size(memory))),
+        "retry_on": _retry_on(retry_on),
         "weight": _positive("weight", weight),
         "elements": check_int("elements", elements, 1),
     }
@@ -225,6 +229,12 @@ def pipeline_limits(
         "publish": "" if publish is None else publish_path.check_pattern(publish),
         "outputs": {check_label("outputs", name): stage for name, stage in (outputs or {}).items()},
     }
+
+
+def _retry_on(value: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(value, str) or not {*value} <= {"timeout", "memory"}:
+        raise ValueError(f'retry_on takes ("timeout",), ("memory",) or ("timeout", "memory"), not {value!r}')
+    return tuple(sorted({*value}))
 
 
 def check_int(what: str, value: Any, least: int, most: float = math.inf) -> int:

@@ -274,7 +274,9 @@ class Attempt:
             case messages.Raised() if self.why is not None:
                 return self._end_stopped()
             case messages.Raised():
-                return self._fail(outcome.code, outcome.message, permanent=outcome.permanent, detail=outcome.detail)
+                is_over = self.plan.memory is not None and outcome.code == error_codes.OUT_OF_MEMORY
+                is_last = outcome.permanent or (is_over and "memory" not in self.plan.retry_on)
+                return self._fail(outcome.code, outcome.message, permanent=is_last, detail=outcome.detail)
 
     async def _call_stage(self) -> messages.Returned | messages.Raised | messages.Postponed:
         self._is_preparing = True
@@ -387,11 +389,13 @@ class Attempt:
             case StopReason.LOST:
                 return self._end_as(None)
             case StopReason.TIMEOUT:
-                return self._end_failed(lifecycle.TIMED_OUT, name="time_out")
+                is_last = "timeout" not in self.plan.retry_on
+                return self._end_failed(replace(lifecycle.TIMED_OUT, permanent=is_last), name="time_out")
             case StopReason.STALLED:
                 return self._end_failed(lifecycle.STALLED, name="stall")
             case StopReason.MEMORY:
-                return self._fail(error_codes.OUT_OF_MEMORY, error_codes.over_memory(self.plan.memory or 0))
+                message = error_codes.over_memory(self.plan.memory or 0)
+                return self._fail(error_codes.OUT_OF_MEMORY, message, permanent="memory" not in self.plan.retry_on)
         return self._end_as(lifecycle.hand_back)
 
     def _fail(
