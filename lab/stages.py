@@ -218,7 +218,7 @@ class SimChild:
             case messages.Made():
                 call.listener.on_artifact(message)
             case messages.Said():
-                call.listener.on_line(message.text)
+                call.listener.on_lines([message.text])
             case messages.Returned() | messages.Raised() | messages.Postponed():
                 del self.calls[message.call]
                 call.outcome.set_result(message)
