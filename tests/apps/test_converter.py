@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
 
 from packhorse import File
 from packhorse.testing import Bench, BenchJob
 from packhorse_converter import calibration, container, sample, toolchain
 from packhorse_converter.app import Convert, convert
-from packhorse_converter.toolchain import About, Tensor
+from packhorse_converter.toolchain import About, ModelRefused, Tensor
 
 IMAGE = Tensor("image", "float32", [1, 3, sample.SIZE, sample.SIZE])
 
@@ -166,14 +168,68 @@ def open_ended(folder: Path) -> Path:
     return path
 
 
+HUGE = [1, 3, 16384, 16384]
+
+
+def graph(nodes: list[onnx.NodeProto], shape: list[int], *weights: TensorProto) -> onnx.ModelProto:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
+    made = helper.make_graph(nodes, "graph", ends[:1], ends[1:], weights)
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def saved(model: onnx.ModelProto, folder: Path) -> Path:
+    path = folder / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def filled(shape: str, *nodes: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Makes zeros of that shape and adds their sum to x."""
+    fill = helper.make_node("ConstantOfShape", [shape], ["zeros"])
+    add = helper.make_node("ReduceSum", ["zeros"], ["sum"], keepdims=0), helper.make_node("Add", ["x", "sum"], ["y"])
+    return [*nodes, fill, *add]
+
+
+def huge_input(folder: Path) -> Path:
+    path = saved(graph([helper.make_node("Relu", ["x"], ["y"])], HUGE), folder)
+    assert path.stat().st_size < 100
+    return path
+
+
+def huge_constant(folder: Path) -> Path:
+    return saved(graph(filled("shape"), [1, 8], numpy_helper.from_array(np.array(HUGE), "shape")), folder)
+
+
+def huge_computed_constant(folder: Path) -> Path:
+    square = helper.make_node("Mul", ["side", "side"], ["shape"])
+    weight = numpy_helper.from_array(np.array([1, 3, 128, 128]), "side")
+    return saved(graph(filled("shape", square), [1, 8], weight), folder)
+
+
+def huge_in_all(folder: Path) -> Path:
+    names = ["x", *(f"t{n}" for n in range(16)), "y"]
+    nodes = [helper.make_node("Relu", [a], [b]) for a, b in pairwise(names)]
+    return saved(graph(nodes, [1, 1, 6400, 6400]), folder)
+
+
+def with_text(folder: Path) -> Path:
+    text = TensorProto(name="words", data_type=TensorProto.STRING, dims=[2], string_data=[b"one", b"two"])
+    return saved(graph([helper.make_node("Relu", ["x"], ["y"])], [1, 8], text), folder)
+
+
 @pytest.mark.parametrize(
     ("make", "why"),
     [
+        (huge_input, "has 805306368 elements"),
+        (huge_constant, "has 805306368 elements"),
+        (huge_computed_constant, "elements (limit"),
+        (huge_in_all, "elements together"),
+        (with_text, "holds text"),
         (broken, "not a sound ONNX model"),
         (empty, "not a sound ONNX model"),
         (open_ended, "leaves its dimension 2 open"),
     ],
-    ids=["broken", "empty", "open"],
+    ids=["huge-input", "huge-constant", "huge-computed", "huge-in-all", "text", "broken", "empty", "open"],
 )
 def test_what_is_no_model_for_hardware_fails_at_once_and_says_why(
     packhorse: Bench, tmp_path: Path, make: Callable[[Path], Path], why: str
@@ -183,6 +239,30 @@ def test_what_is_no_model_for_hardware_fails_at_once_and_says_why(
     assert job.error is not None
     assert (job.status, job.error.code, job.attempts_of(convert.stages["onnx"])) == ("failed", "INVALID_MODEL", 1)
     assert why in job.error.message
+
+
+def test_a_size_that_shows_only_when_the_model_runs_is_bounded(tmp_path: Path) -> None:
+    whole = helper.make_node("Cast", ["x"], ["shape"], to=TensorProto.INT64)
+    run = toolchain.toolchains()["open"].runner(saved(graph(filled("shape", whole), [2]), tmp_path))
+
+    [fine] = run({"x": np.array([10, 10], np.float32)})
+    with pytest.raises(ModelRefused, match="more than 4 GiB"):
+        run({"x": np.array([50_000, 50_000], np.float32)})
+
+    assert list(fine) == [10, 10]
+
+
+def test_text_is_not_packed_as_pointers(tmp_path: Path) -> None:
+    model = onnx.load(with_text(tmp_path))
+
+    with pytest.raises(ValueError, match="holds text"):
+        container.write(model, About(720, 1, "1", "open"), tmp_path / "out.nef")
+
+    assert not (tmp_path / "out.nef").exists()
+
+
+def test_every_stage_has_a_limit_of_memory() -> None:
+    assert [each.plan.memory for each in convert.stages.values()] == [8 * 1024**3] * 3
 
 
 WEIGHTS = "weights-of-somebody-else.bin"
@@ -270,6 +350,27 @@ def test_a_picture_that_cannot_be_read_is_named(packhorse: Bench, made: Path, tm
 
     assert job.error is not None
     assert (job.error.code, "bad.png is no picture" in job.error.message) == ("INVALID_REFERENCE", True)
+
+
+@pytest.mark.parametrize("format", ["EPS", "TIFF"])
+def test_only_the_accepted_formats_are_read_whatever_a_file_is_called(
+    packhorse: Bench, made: Path, tmp_path: Path, format: str
+) -> None:
+    sample.pictures(1, seed=1)[0][0].save(tmp_path / "a.png", format)
+
+    job = converted(packhorse, made, ref_images=[File(tmp_path / "a.png")])
+
+    assert job.error is not None
+    assert (job.error.code, "a.png is no picture" in job.error.message) == ("INVALID_REFERENCE", True)
+
+
+def test_a_small_file_that_is_a_huge_picture_is_refused(packhorse: Bench, made: Path, tmp_path: Path) -> None:
+    Image.new("1", (13_000, 13_000)).save(tmp_path / "a.png")
+
+    job = converted(packhorse, made, ref_images=[File(tmp_path / "a.png")])
+
+    assert job.error is not None
+    assert (job.error.code, "a.png has 13000 x 13000 points" in job.error.message) == ("INVALID_REFERENCE", True)
 
 
 def test_a_model_that_takes_no_pictures_is_not_calibrated_with_any(packhorse: Bench, tmp_path: Path) -> None:

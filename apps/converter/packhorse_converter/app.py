@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,12 +13,15 @@ from msgspec import Meta
 
 from packhorse import Accepts, App, Choices, Context, File, Params, Permanent, needs
 from packhorse_converter import calibration, toolchain
+from packhorse_converter.calibration import PictureRefused
 from packhorse_converter.comparison import Agreement, compare
 from packhorse_converter.toolchain import About, Feed, ModelRefused, Report, Toolchain
 
 app = App("converter", statuses={"pending": "created"})
 
 MOST_IMAGES = 500
+MEMORY = "8GB"
+"""Of each stage: the largest model that is accepted has 1 GB, and libraries copy it several times."""
 
 
 class Convert(Params):
@@ -85,19 +89,28 @@ convert = app.pipeline(
 )
 
 
-@convert.stage(queue="onnx", timeout="10m", weight=2)
-def onnx(ctx: Context, p: Convert) -> Optimised:
-    out = ctx.scratch / "out.onnx"
-    with_tools = _tools(p)
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What is wrong with a model or a picture is no better in another attempt."""
     try:
-        before, after = with_tools.optimise(p.model.path, out)
+        yield
+    except PictureRefused as error:
+        raise Permanent(str(error), code="INVALID_REFERENCE") from error
     except ModelRefused as error:
         raise Permanent(str(error), code="INVALID_MODEL") from error
+
+
+@convert.stage(queue="onnx", timeout="10m", weight=2, memory=MEMORY)
+@_refusals()
+def onnx(ctx: Context, p: Convert) -> Optimised:
+    out = ctx.scratch / "out.onnx"
+    before, after = _tools(p).optimise(p.model.path, out)
     ctx.log.info("%d nodes became %d, %d parameters", before.nodes, after.nodes, after.parameters)
     return Optimised(File(out), before, after, p.toolchain)
 
 
-@convert.stage(queue="bie", timeout="30m", weight=5)
+@convert.stage(queue="bie", timeout="30m", weight=5, memory=MEMORY)
+@_refusals()
 def bie(ctx: Context, p: Convert, optimised: Optimised = needs(onnx)) -> Quantised:
     tools, out = _tools(p), ctx.scratch / "out.bie"
     calibrating, evaluating = _split_feeds(p, optimised.after)
@@ -119,7 +132,8 @@ def bie(ctx: Context, p: Convert, optimised: Optimised = needs(onnx)) -> Quantis
     )
 
 
-@convert.stage(queue="nef", timeout="10m")
+@convert.stage(queue="nef", timeout="10m", memory=MEMORY)
+@_refusals()
 def nef(ctx: Context, p: Convert, quantised: Quantised = needs(bie), optimised: Optimised = needs(onnx)) -> Packed:
     tools, out = _tools(p), ctx.scratch / "out.nef"
     tools.pack(quantised.model.path, About(int(p.platform), p.model_id, p.version, p.toolchain), out)
@@ -150,11 +164,8 @@ def _tools(p: Convert) -> Toolchain:
 
 def _split_feeds(p: Convert, report: Report) -> tuple[Sequence[Feed], Sequence[Feed]]:
     """Inputs for the calibration, and inputs for the evaluation."""
-    try:
-        if p.ref_images:
-            pictures = calibration.picture_feeds([image.path for image in p.ref_images], report.inputs)
-            return pictures, pictures
-    except ModelRefused as error:
-        raise Permanent(str(error), code="INVALID_REFERENCE") from error
+    if p.ref_images:
+        pictures = calibration.picture_feeds([image.path for image in p.ref_images], report.inputs)
+        return pictures, pictures
     noise = calibration.noise_feeds(report.inputs, 2 * calibration.SYNTHETIC)
     return noise[: calibration.SYNTHETIC], noise[calibration.SYNTHETIC :]

@@ -34,23 +34,29 @@ class Agreement(msgspec.Struct, frozen=True):
 
 
 def compare(run: Runner, expected: Runner, feeds: Sequence[Feed]) -> Agreement:
+    """Keeps the outputs of one sample at a time."""
     times: list[float] = []
-    got: list[Flat] = []
+    same: list[bool] = []
+    cosines: list[float] = []
+    noise = signal = max_error = 0.0
     run(feeds[0])  # warm up: the first run is slower
     for feed in feeds:
         began = time.perf_counter()
         outputs = run(feed)
         times.append((time.perf_counter() - began) * 1000)
-        got.append(_flat(outputs))
-    wanted = [_flat(expected(feed)) for feed in feeds]
-    noise = sum(float(np.sum((a - b) ** 2)) for a, b in zip(wanted, got, strict=True))
-    signal = sum(float(np.sum(a**2)) for a in wanted)
+        got, wanted = _flat(outputs), _flat(expected(feed))
+        difference = wanted - got
+        noise += float(np.sum(difference**2))
+        signal += float(np.sum(wanted**2))
+        same.append(bool(np.argmax(wanted) == np.argmax(got)))
+        cosines.append(_cosine(wanted, got))
+        max_error = max(max_error, float(np.max(np.abs(difference))))
     return Agreement(
         samples=len(feeds),
-        top1=float(np.mean([np.argmax(a) == np.argmax(b) for a, b in zip(wanted, got, strict=True)])),
-        cosine=float(np.mean([_cosine(a, b) for a, b in zip(wanted, got, strict=True)])),
+        top1=float(np.mean(same)),
+        cosine=float(np.mean(cosines)),
         sqnr_db=EXACT if noise == 0 else round(10 * math.log10(max(signal, 1e-30) / noise), 2),
-        max_error=max(float(np.max(np.abs(a - b))) for a, b in zip(wanted, got, strict=True)),
+        max_error=max_error,
         latency_ms=round(median(times), 3),
     )
 

@@ -52,6 +52,8 @@ def write(model: onnx.ModelProto, about: About, to: Path) -> None:
     weights = bytearray()
     places: list[_Weight] = []
     for tensor in graph.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.STRING:  # its array holds pointers
+            raise ValueError(f"the tensor {tensor.name!r} holds text, which cannot be packed")
         data = onnx.numpy_helper.to_array(tensor).tobytes()
         _align(weights)
         places.append(_Weight(tensor.name, len(weights), len(data)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,12 @@ from packhorse_converter.toolchain import About, Feed, ModelRefused, Outputs, Re
 
 OLDEST_OPSET = 13
 """Older opsets cannot quantise weights per channel."""
+MOST_ELEMENTS = 2**26
+"""Of one tensor: 256 MiB of float32. A model of a hundred bytes can ask for any size."""
+MOST_IN_ALL = 2**29
+"""Elements of all tensors of a model."""
+ARENA = 4 * 1024**3
+"""Bytes for all tensors of running models: sizes that show only when a model runs are bounded by this."""
 
 
 class OpenToolchain:
@@ -31,8 +39,11 @@ class OpenToolchain:
         before = _report(loaded)
         if before.opset < OLDEST_OPSET:
             loaded = _upgrade(loaded)
-        slim: Any = onnxslim.slim(_fix_batch(loaded))
+        fixed = _fix_batch(loaded)
+        _check_sizes(fixed)  # before it is simplified, which computes whatever is constant
+        slim: Any = onnxslim.slim(fixed)
         onnx.checker.check_model(slim, full_check=True)
+        _check_sizes(slim)
         onnx.save(slim, to)
         return before, _report(slim)
 
@@ -69,22 +80,43 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]  # the library has n
 def _runner(model: bytes, *, exactly: bool) -> Runner:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    if _has_arena():
+        options.add_session_config_entry("session.use_env_allocators", "1")
     if exactly:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def run(feed: Feed) -> Outputs:
-        outputs: Outputs = session.run(None, dict(feed))
+        try:
+            outputs: Outputs = session.run(None, dict(feed))
+        except Exception as error:
+            if "arena" not in str(error):
+                raise
+            raise ModelRefused(f"Running the model takes more than {ARENA // 1024**3} GiB.") from error
         return outputs
 
     return run
 
 
+@cache
+def _has_arena() -> bool:
+    """Register the bounded memory of this process, once."""
+    memory = onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    )
+    as_needed = {"arena_extend_strategy": 1, "initial_chunk_size_bytes": -1, "max_dead_bytes_per_chunk": -1}
+    onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg({"max_mem": ARENA, **as_needed}))
+    return True
+
+
 def _load(path: Path) -> onnx.ModelProto:
     try:
         model: onnx.ModelProto = onnx.ModelProto.FromString(path.read_bytes())
-        if _needs_other_files(model):
-            raise ModelRefused("Its weights are in another file; send it as one.")
+        for tensor in _tensors(model):
+            if tensor.data_location == TensorProto.EXTERNAL:  # libraries would look for it in the current folder
+                raise ModelRefused("Its weights are in another file; send it as one.")
+            if tensor.data_type == TensorProto.STRING:
+                raise ModelRefused(f"Its tensor {tensor.name!r} holds text, which no hardware can hold.")
         onnx.checker.check_model(model, full_check=True)
     except ModelRefused:
         raise
@@ -95,12 +127,38 @@ def _load(path: Path) -> onnx.ModelProto:
     return model
 
 
-def _needs_other_files(message: Any) -> bool:
-    """Whether any tensor refers to another file: libraries would look for it in the current folder."""
-    if isinstance(message, TensorProto) and message.data_location == TensorProto.EXTERNAL:
-        return True
-    fields = [value for field, value in message.ListFields() if field.message_type is not None]
-    return any(_needs_other_files(each) for value in fields for each in _each(value))
+def _tensors(message: Any) -> Iterator[TensorProto]:
+    """Every tensor that is written down anywhere in the model: weights, attributes, branches, functions."""
+    if isinstance(message, TensorProto):
+        yield message
+    for value in [value for field, value in message.ListFields() if field.message_type is not None]:
+        for each in _each(value):
+            yield from _tensors(each)
+
+
+def _check_sizes(model: onnx.ModelProto) -> None:
+    """Refuse a model that would need more memory than anybody has: the sizes are known before it runs."""
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    in_all = 0
+    for name, elements in _sizes(inferred.graph):
+        if elements > MOST_ELEMENTS:
+            raise ModelRefused(f"Its tensor {name!r} has {elements} elements (limit {MOST_ELEMENTS}).")
+        in_all += elements
+    if in_all > MOST_IN_ALL:
+        raise ModelRefused(f"Its tensors have {in_all} elements together (limit {MOST_IN_ALL}).")
+
+
+def _sizes(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:
+    """Names and elements of the tensors whose shape is known, those of branches and loops too."""
+    for tensor in graph.initializer:
+        yield tensor.name, math.prod(tensor.dims)
+    for sparse in graph.sparse_initializer:
+        yield sparse.values.name, math.prod(sparse.dims)
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        dims = value.type.tensor_type.shape.dim
+        yield value.name, math.prod(dim.dim_value if dim.HasField("dim_value") else 1 for dim in dims)
+    for inner in (each.g for node in graph.node for each in node.attribute if each.HasField("g")):
+        yield from _sizes(inner)
 
 
 def _each(value: Any) -> Iterable[Any]:
