@@ -303,6 +303,16 @@ class PortTaken(SettingError):
     hint = "Choose another port with --port, or stop the process that uses this one."
 
 
+class WrongDeployment(SettingError):
+    """The files in the object store belong to deployment {theirs}, and the store to deployment {ours}."""
+
+    hint = (
+        "No file is deleted until this is resolved. Check PACKHORSE_STORE and PACKHORSE_BLOBS. A second deployment "
+        "needs a folder or prefix of its own, such as s3://bucket/staging. To make this store the owner of the files, "
+        "for example because the old store is lost: packhorse adopt"
+    )
+
+
 class StoreError(PackhorseError):
     """The store failed."""
 

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from packhorse.blobs import open_blobs
 from packhorse.blobs.base import Blobs
 from packhorse.errors import SettingError
+from packhorse.jobs.deployment import claim
 from packhorse.jobs.promote import Destination, InBlobs
 from packhorse.settings import REDIS_PREFIX, Settings, without_secrets
 from packhorse.store.base import Store
@@ -98,7 +99,21 @@ def is_absent(url: str) -> bool:
 
 
 async def open_both(settings: Settings) -> tuple[Store, Blobs]:
-    return await open_store(settings.store, settings.prefix), blobs_from(settings)
+    """Open both for a process that works with them. Raises WrongDeployment if they do not belong together."""
+    store, blobs = await open_store(settings.store, settings.prefix), blobs_from(settings)
+    try:
+        await claim(store, blobs, address_of(settings))
+    except BaseException:
+        await store.close()
+        await blobs.close()
+        raise
+    return store, blobs
+
+
+def address_of(settings: Settings) -> str:
+    """Where the store is, as it may be shown."""
+    prefix = f" with the prefix {settings.prefix}" if _kind(settings.store) == "redis" else ""
+    return without_secrets(settings.store) + prefix
 
 
 def blobs_from(settings: Settings) -> Blobs:

@@ -173,6 +173,12 @@ class Log:
     def store_away(self, error: Exception) -> None:
         _say(WARNING, "store_away", "the store does not answer ({reason}); running stages continue", reason=str(error))
 
+    def deployment_unchecked(self) -> None:
+        sentence = (
+            "the object store does not answer; whether it belongs to this store is checked before files are deleted"
+        )
+        _say(WARNING, "deployment_unchecked", sentence)
+
     def store_back(self) -> None:
         _say(INFO, "store_back", "the store answers again")
 

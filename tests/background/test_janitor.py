@@ -21,7 +21,7 @@ from packhorse.store.base import Claim, Store
 from packhorse.store.collections.webhooks import add_endpoint, end_endpoint, list_endpoints
 from packhorse.store.collections.workers import get_bookmark
 from packhorse.store.sqlite import SqliteStore
-from tests.contract.blob_fixtures import content
+from tests.contract.blob_fixtures import content, stream
 from tests.contract.builders import (
     BROKEN,
     CHAIN,
@@ -649,3 +649,33 @@ async def test_the_feed_of_watchers_is_trimmed(janitor: Janitor, faults: Faults)
     await janitor.tick()
 
     assert "trim" in faults.names()
+
+
+# Parts
+
+
+@pytest.mark.parametrize("part", ["purgeable", "littered", "known", "fetch bookmark", "trim"])
+async def test_a_part_that_fails_does_not_stop_the_others(
+    store: Store, blobs: Blobs, janitor: Janitor, faults: Faults, blob_faults: Faults, part: str
+) -> None:
+    await blobs.put(f"jobs/{id_at(0.0)}/input/text.0", stream(b"x"))  # an orphan, so that all parts have work
+    faults.refuse(part, StoreUnavailable)
+
+    with pytest.raises(StoreUnavailable):
+        await janitor.tick()
+
+    parts = ("purgeable", "littered", "known", "trim", "forget_failures")
+    assert [name for name in parts if not faults.args(name)] == []
+    assert blob_faults.args("abandon")
+
+
+async def test_a_key_that_may_not_list_uploads_stops_no_trimming(
+    janitor: Janitor, faults: Faults, blob_faults: Faults
+) -> None:
+    blob_faults.refuse("abandon", lambda: BlobUnavailable(reason="AccessDenied"))
+
+    with pytest.raises(BlobUnavailable):
+        await janitor.tick()
+
+    assert faults.args("trim")
+    assert faults.args("forget_failures")

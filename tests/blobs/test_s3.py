@@ -432,6 +432,22 @@ async def test_one_place_does_not_see_another(blobs: Blobs) -> None:
     assert await blobs.size(KEY) == 1
 
 
+async def test_unfinished_uploads_of_others_in_the_bucket_are_left_alone() -> None:
+    """A deployment without a prefix sees the whole bucket."""
+    place = seaweed.running().place()
+    bucket, _, options = place.partition("?")
+    above = open_blobs(f"{bucket.rpartition('/')[0]}?{options}")
+    theirs = open_blobs(place)
+    theirs._signed.ask("POST", KEY, query={"uploads": ""})  # type: ignore[attr-defined]
+
+    gone = await above.abandon(older_than=0)
+    await above.close()
+
+    assert gone == 0
+    assert await theirs.abandon(older_than=0) == 1
+    await theirs.close()
+
+
 async def test_a_handle_is_used_from_several_event_loops(blobs: Blobs) -> None:
     """As by a program that submits with and without one."""
     await blobs.put(KEY, stream(b"x"))

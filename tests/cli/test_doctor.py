@@ -92,3 +92,24 @@ def test_it_sees_a_worker_its_pipelines_and_its_death(house: House) -> None:
     assert not dead["is_ok"]
     assert "is dead" in str(dead["meaning"])
     assert found["pipeline report"]["value"] == "of sample"
+
+
+def test_a_lost_store_starts_nothing_and_deletes_nothing_until_it_adopts_the_files(house: House) -> None:
+    submit = 'from packhorse.sample import app, words; words.submit("a b"); app.close()'
+    subprocess.run([sys.executable, "-c", submit], cwd=house.folder, env=house.env, check=True, timeout=LONGEST)
+    for each in (house.folder / ".packhorse").glob("packhorse.db*"):
+        each.unlink()
+
+    absent = findings(house)["deployment"]
+    started = house.run("worker")
+    empty = findings(house)["deployment"]
+    asked = house.run("adopt")
+    adopted = house.run("adopt", "--yes")
+    again = house.run("adopt", "--yes")
+
+    assert [absent["state"], empty["state"]] == ["bad", "bad"]
+    assert (started.code, "packhorse adopt" in started.err) == (2, True)
+    assert (asked.code, asked.last_line) == (1, "Nothing was done yet. To do it, add: --yes")
+    assert f"(store sqlite://{house.folder}/.packhorse/packhorse.db)" in asked.out
+    assert (adopted.code, again.code) == (0, 0)
+    assert findings(house)["deployment"]["state"] == "ok"

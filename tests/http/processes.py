@@ -21,6 +21,7 @@ from packhorse.blobs import open_blobs
 from packhorse.blobs.s3.http import Keys, Signed, address
 from packhorse.core.models import Job
 from packhorse.factory import open_store
+from packhorse.jobs.deployment import MARK
 from packhorse.settings import Settings
 from packhorse.store.base import Filter
 from tests.servers.ports import free_port
@@ -71,10 +72,11 @@ class Place:
         return {**os.environ, **mine, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
 
     def objects(self) -> set[str]:
-        """Every object, and whatever an upload has left: in a folder, every file below its root."""
+        """Every object but the mark of the deployment, and whatever an upload has left: in a folder, every file."""
         if self.settings.blobs.startswith("file:"):
             try:
-                return {str(path.relative_to(self.blobs)) for path in self.blobs.rglob("*") if path.is_file()}
+                found = {str(path.relative_to(self.blobs)) for path in self.blobs.rglob("*") if path.is_file()}
+                return found - {MARK}
             except FileNotFoundError:  # a folder was removed while we walked
                 return self.objects()
         return asyncio.run(_in_bucket(self.settings)) | _open_uploads(self.settings)

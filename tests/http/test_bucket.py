@@ -15,6 +15,10 @@ from packhorse.blobs.base import Blobs
 from packhorse.blobs.s3.http import Signed, address
 from packhorse.blobs.s3.transfer import PART
 from packhorse.client import Client
+from packhorse.core import json
+from packhorse.core.records import Put
+from packhorse.factory import open_store
+from packhorse.jobs import deployment
 from tests.http.conftest import publish
 from tests.http.processes import Place, Server, served, until, working
 from tests.servers import seaweed
@@ -82,9 +86,17 @@ def test_a_client_that_vanishes_leaves_nothing(server: Server, blobs: Blobs) -> 
     assert asyncio.run(blobs.keys("jobs")) == before
 
 
+async def started_before(place: Place) -> None:
+    """Only the first start needs a bucket that answers."""
+    store = await open_store(place.settings.store)
+    await store.put([Put(deployment.KIND, deployment.ID, json.encode("ours"))])
+    await store.close()
+
+
 def test_a_bucket_that_does_not_answer_is_502_and_leaves_no_job(kept: None, tmp_path: Path) -> None:
     place = Place(tmp_path, blobs=seaweed.running().place(port=free_port()))
     publish(place)
+    asyncio.run(started_before(place))
     with served(place) as server:
         ready = httpx2.get(f"{server.url}/readyz", timeout=60)
         answer = httpx2.post(f"{server.api}/jobs?pipeline=convert", files={"model": ("m", b"weights")}, timeout=60)

@@ -46,6 +46,7 @@ WHERE = {"sqlite": [*POINTS], "postgresql": ["blob.put.written", *WRITING], "red
 def placed(where: str, folder: Path) -> Place:
     place = Place(folder, **PLACES[where](folder))
     publish(place)
+    asyncio.run(holder(place))  # as after the first start, which marks store and files
     return place
 
 

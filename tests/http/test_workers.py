@@ -153,6 +153,30 @@ async def test_a_duty_that_nobody_does_is_bad(http: Http, store: Store) -> None:
     assert (status, found["duty reaper"]["state"], found["duty janitor"]["state"]) == ("bad", "bad", "ok")
 
 
+async def test_a_duty_that_never_succeeded_is_bad_and_says_why(http: Http, store: Store) -> None:
+    failing = {"janitor": "The object store does not answer: AccessDenied."}
+    await worker_records.enroll(store, card("w1", started_at=store.now() - 90, errors=failing))
+
+    status, found = await findings(http)
+
+    assert (status, found["duty janitor"]["state"]) == ("bad", "bad")
+    assert "AccessDenied" in found["duty janitor"]["meaning"]
+
+
+async def test_files_of_another_deployment_are_bad_and_say_what_to_do(http: Http, place: Place) -> None:
+    _, before = await findings(http)
+    mark = place.blobs / "deployment"
+    mark.unlink()
+    mark.write_text('{"id": "production", "store": "redis://cache"}')
+
+    status, found = await findings(http)
+
+    assert before["deployment"]["state"] == "ok"
+    assert (status, found["deployment"]["state"]) == ("bad", "bad")
+    assert "belong to deployment production, of the store redis://cache" in found["deployment"]["meaning"]
+    assert "packhorse adopt" in found["deployment"]["meaning"]
+
+
 async def test_a_silent_worker_and_jobs_that_nothing_will_start_are_bad(http: Http, store: Store) -> None:
     await submitted(http)
     await worker_records.enroll(store, ended_here("w1"))

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 import uuid_utils
 
+from packhorse.background.loop import name_of
 from packhorse.blobs.base import Blobs
 from packhorse.core import failures, lifecycle, publish_path
 from packhorse.core.changes import Change
@@ -16,9 +18,10 @@ from packhorse.core.models import Job, Result, TaskId
 from packhorse.core.plan import Status
 from packhorse.crashpoints import reach
 from packhorse.errors import BlobError, Conflict, CorruptRecord, PackhorseError, Refused, SchemaTooNew
-from packhorse.jobs import artifacts
+from packhorse.jobs import artifacts, deployment
 from packhorse.jobs.artifacts import Publisher
 from packhorse.jobs.transact import Transactor
+from packhorse.log import log
 from packhorse.store.base import Store
 from packhorse.store.collections.failures import drop_orders
 from packhorse.store.collections.webhooks import drop_endpoints
@@ -39,6 +42,9 @@ FAILURES_KEEP = 30 * 86_400.0
 
 _Page = tuple[dict[str, PackhorseError], str]
 """The errors of a page, and where the next one begins; empty after the last."""
+_Done = tuple[int, list[PackhorseError]]
+"""How many a part has tried, and the errors."""
+_Part = Callable[[], Awaitable[_Done]]
 
 
 class Janitor:
@@ -64,22 +70,61 @@ class Janitor:
         self._tidying = _Cleanup(store.littered, self._tidy)
 
     async def tick(self) -> float:
-        purged, stuck = await self._purging.do()
-        tidied, untidied = await self._tidying.do()
-        stuck += untidied
-        stuck += (await _each(await self._orphans(), self._blobs.delete_all)).values()
-        stuck += await self._lap(LAP, self._compare_page)
-        stuck += await self._lap(PUBLISHED, self._withdraw_page)
-        await self._blobs.abandon(self._orphan_after)
+        """Every part is tried, whatever became of those before it; then the first error is raised."""
+        errors: list[Exception] = []
+        is_busy = False
+        for part in (*(await self._parts_with_files(errors)), self._trim, self._forget, self._drop_ended):
+            try:
+                count, stuck = await part()
+                is_busy = is_busy or count == BATCH
+                errors += stuck
+            except Exception as error:  # broad: whatever one part meets, the others must go on
+                errors.append(error)
+        if errors:
+            for other in errors[1:]:
+                log.background_failed(f"another part of the {name_of(self)}", other)
+            raise errors[0]
+        return 0.0 if is_busy else self._period
+
+    async def _parts_with_files(self, errors: list[Exception]) -> Sequence[_Part]:
+        """None of them, and an error, if the files are not those of this store."""
+        try:
+            await deployment.check(self._store, self._blobs)
+        except Exception as error:
+            errors.append(error)
+            return ()
+        return (
+            self._purging.do,
+            self._tidying.do,
+            self._sweep,
+            partial(self._lap, LAP, self._compare_page),
+            partial(self._lap, PUBLISHED, self._withdraw_page),
+            self._abandon,
+        )
+
+    async def _trim(self) -> _Done:
         await self._store.trim()
-        # Failures have their own retention: they stay when their job is purged. Orders about them stay as long.
-        failures_until = self._store.now() - self._failures_keep
-        await drop_orders(self._store, failures.first_id(failures_until), BATCH)
-        forgotten = await self._store.forget_failures(failures_until, BATCH)
+        return 0, []
+
+    async def _forget(self) -> _Done:
+        """Failures have their own retention: they stay when their job is purged. Orders about them stay as long."""
+        until = self._store.now() - self._failures_keep
+        await drop_orders(self._store, failures.first_id(until), BATCH)
+        return await self._store.forget_failures(until, BATCH), []
+
+    async def _drop_ended(self) -> _Done:
         await drop_endpoints(self._store, self._store.now() - ENDED_KEPT)
-        if stuck:
-            raise stuck[0]
-        return 0.0 if BATCH in (purged, tidied, forgotten) else self._period
+        return 0, []
+
+    async def _sweep(self) -> _Done:
+        orphans = await self._orphans()
+        if orphans:  # again: a store that was emptied a moment ago knows none of the jobs
+            await deployment.check(self._store, self._blobs)
+        return 0, list((await _each(orphans, self._blobs.delete_all)).values())
+
+    async def _abandon(self) -> _Done:
+        await self._blobs.abandon(self._orphan_after)
+        return 0, []
 
     async def _purge(self, job: Job) -> None:
         """Mark, delete the objects, delete the record. A retry in between finds the mark, not half a job."""
@@ -144,16 +189,16 @@ class Janitor:
         is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
         return old, folders[-1] if len(folders) == limit and not is_young else ""
 
-    async def _lap(self, bookmark: str, check_page: Callable[[str], Awaitable[_Page]]) -> list[PackhorseError]:
+    async def _lap(self, bookmark: str, check_page: Callable[[str], Awaitable[_Page]]) -> _Done:
         """Check a page of all objects. After the last page, rest for ``orphan_after``."""
         mark = await get_bookmark(self._store, bookmark) or ""
         if mark.startswith(RESTING):
             if self._store.now() - float(mark.removeprefix(RESTING)) < self._orphan_after:
-                return []
+                return 0, []
             mark = ""
         stuck, cursor = await check_page(mark)
         await put_bookmark(self._store, bookmark, cursor or f"{RESTING}{self._store.now()}")
-        return list(stuck.values())
+        return 0, list(stuck.values())
 
     async def _compare_page(self, after: str) -> _Page:
         """Compare the outputs of ended jobs with what their results refer to, once per ``orphan_after`` for each.
@@ -168,6 +213,8 @@ class Janitor:
     async def _withdraw_page(self, after: str) -> _Page:
         """Withdraw what jobs published that no longer exist: a killed worker may have left it."""
         found, cursor = await self._publisher.strays(self._store, after)
+        if found:
+            await deployment.check(self._store, self._blobs)
         return await _each(found, self._publisher.withdraw_stray), cursor
 
     async def _compare(self, job_id: str) -> None:
@@ -196,7 +243,7 @@ class _Cleanup:
         """The turn in which each was last tried."""
         self._turn = 0
 
-    async def do(self) -> tuple[int, list[PackhorseError]]:
+    async def do(self) -> _Done:
         """Clear up to a batch; return how many were tried, and the errors."""
         self._turn += 1
         found = {job.id: job for job in await self._find(min(BATCH + len(self._stuck), MOST))}

@@ -8,6 +8,7 @@ import time
 from collections.abc import MutableMapping
 from typing import Protocol
 
+from packhorse.errors import PackhorseError
 from packhorse.log import log
 
 AFTER_FAILURE = 1.0
@@ -18,18 +19,30 @@ class BackgroundTask(Protocol):
         """Do one step; return the seconds until the next."""
 
 
-async def run_forever(task: BackgroundTask, beats: MutableMapping[str, float] | None = None) -> None:
-    """Put the time of the last step that did not fail into ``beats``, by the monotonic clock."""
+async def run_forever(
+    task: BackgroundTask,
+    beats: MutableMapping[str, float] | None = None,
+    errors: MutableMapping[str, str] | None = None,
+) -> None:
+    """Put the time of the last step that did not fail into ``beats``, by the monotonic clock, and the error of the last
+    step, if it failed, into ``errors``."""
     name = name_of(task)
+    beats, errors = {} if beats is None else beats, {} if errors is None else errors
     while True:
         try:
             wait = await task.tick()
-            if beats is not None:
-                beats[name] = time.monotonic()
+            beats[name] = time.monotonic()
+            errors.pop(name, None)
         except Exception as error:  # broad: a failed step must not end the worker, whose stages are running
             log.background_failed(name, error)
+            errors[name] = describe(error)
             wait = AFTER_FAILURE
         await asyncio.sleep(wait)
+
+
+def describe(error: Exception) -> str:
+    """The message and what to do, as health shows them. An unexpected error is in the log, with its traceback."""
+    return f"{error} {error.hint}".strip() if isinstance(error, PackhorseError) else type(error).__name__
 
 
 def name_of(task: BackgroundTask) -> str:

@@ -37,6 +37,9 @@ CHUNK = 256 * 1024
 MAX_PIECE = 2 * CHUNK
 """Bytes read at a time for fast readers, to halve the cost per piece."""
 
+FOLDERS = frozenset({"jobs", "published", "publishing"})
+"""Where jobs have their files. Others may use the rest of a bucket or folder."""
+
 MAX_KEY = 896
 """Bytes of UTF-8. S3 takes 1024, of which up to 128 are the prefix of a deployment."""
 
@@ -99,7 +102,10 @@ class Blobs(Protocol):
         """Delete every object below the folder ``prefix``."""
 
     async def abandon(self, older_than: float) -> int:
-        """Remove what puts that began more than ``older_than`` seconds ago left unfinished; return how many."""
+        """Remove what puts that began more than ``older_than`` seconds ago left unfinished; return how many.
+
+        In a bucket, only below `FOLDERS`: the rest may be another's.
+        """
 
     async def presign(self, key: str, *, seconds: int, filename: str, content_type: str) -> str | None:
         """A URL from which anybody can download the object for ``seconds``; None if the store has no such URLs.

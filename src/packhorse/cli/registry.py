@@ -51,6 +51,7 @@ COMMANDS = (
     (LOOKING, "audit", "keys:audit", "Show who did what with which key."),
     (LOOKING, "webhooks", "webhooks:app", "Tell another server of ended jobs: list, add, remove, test."),
     (LOOKING, "doctor", "installation:doctor", "Check store, files and workers; needs no server."),
+    (LOOKING, "adopt", "installation:adopt", "Make this store the owner of the files; needs no server."),
     (LOOKING, "completion", "completion:completion", "Print what makes bash, zsh or fish complete this."),
     (LOOKING, "config", "installation:config", "Show every setting and where its value comes from."),
 )

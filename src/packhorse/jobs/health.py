@@ -14,7 +14,8 @@ from packhorse import host
 from packhorse.blobs.base import Blobs
 from packhorse.core.plan import Status
 from packhorse.core.text import plural
-from packhorse.errors import BlobUnavailable, PackhorseError
+from packhorse.errors import BlobUnavailable, PackhorseError, WrongDeployment
+from packhorse.jobs import deployment
 from packhorse.jobs.explain import STUCK, Around, is_live, read_pauses, reasons
 from packhorse.settings import Settings
 from packhorse.store.base import Filter, Finding, Store
@@ -36,7 +37,7 @@ async def find_all(store: Store, blobs: Blobs, settings: Settings) -> list[Findi
     answers = [await store_answers(store), await files_answer(blobs, store.now)]
     if not answers[0].is_ok:
         return answers
-    return [*answers, *await find_in_store(store, settings)]
+    return [*answers, *await deployment_finding(store, blobs), *await find_in_store(store, settings)]
 
 
 async def find_bad(
@@ -47,6 +48,7 @@ async def find_bad(
     live = [card for card in cards if is_live(card, now, settings.lease)]
     found = [
         await files_answer(blobs, store.now),
+        *await deployment_finding(store, blobs),
         *checked,
         *_workers(cards, now, settings.lease),
         *background_findings(live, now, settings),
@@ -88,6 +90,22 @@ async def store_answers(store: Store) -> Finding:
 
 async def files_answer(blobs: Blobs, now: Callable[[], float]) -> Finding:
     return await _time_answer("files", blobs.size("jobs/ready"), "files are kept here", "do not answer", now)
+
+
+async def deployment_finding(store: Store, blobs: Blobs) -> list[Finding]:
+    """Whether both belong to one deployment; nothing while the object store does not answer, which is a finding."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            ours, mark = await deployment.get_id(store), await deployment.read_mark(blobs)
+            deployment.compare(ours, mark)
+    except WrongDeployment as error:
+        return [Finding("deployment", False, "not ours", f"{error} {error.hint}", "files", store.now())]
+    except (PackhorseError, OSError, TimeoutError):
+        return []
+    if ours is None:
+        meaning = "the first server or worker marks store and files as one deployment"
+        return [Finding("deployment", True, "not marked yet", meaning, "files", store.now())]
+    return [Finding("deployment", True, ours, "store and files belong together", "files", store.now())]
 
 
 async def _time_answer(
@@ -134,13 +152,19 @@ def _lost_workers(cards: Iterable[WorkerCard], lost: Iterable[Lost]) -> Iterator
 def background_findings(live: Sequence[WorkerCard], now: float, settings: Settings) -> Iterator[Finding]:
     """Of background tasks. Every worker runs all of them; it is enough that one succeeds."""
     last: dict[str, float] = {}
+    errors = {name: error for card in live for name, error in card.errors.items()}
     for card in live:
+        for name in card.errors:
+            last[name] = max(card.started_at, last.get(name, 0.0))  # it may not have succeeded since
         for name, at in card.duties.items():
             last[name] = max(at, last.get(name, 0.0))
     longest = max(FRESH, 2 * settings.sweep)
     for name, at in sorted(last.items()):
         age = max(0.0, now - at)
-        yield Finding(f"duty {name}", age < longest, f"{age:.0f} s ago", "its last step without fault", "duties", now)
+        meaning = "its last step without fault"
+        if age >= longest and name in errors:
+            meaning += f"; since then: {errors[name]}"
+        yield Finding(f"duty {name}", age < longest, f"{age:.0f} s ago", meaning, "duties", now)
 
 
 def _worker_findings(noted: Iterable[Finding], live: Sequence[WorkerCard], now: float) -> Iterator[Finding]:

@@ -70,6 +70,8 @@ class WorkerInfo:
     def __init__(self, card: WorkerCard, now: Callable[[], float]) -> None:
         self.beats: dict[str, float] = {}
         """When each background task last did a step without an error, by the monotonic clock."""
+        self.errors: dict[str, str] = {}
+        """Of background tasks whose last step failed."""
         self._card = replace(card, started_at=now())
         self._now = now
         psutil.cpu_percent(None)  # the next call measures since this one
@@ -92,6 +94,7 @@ class WorkerInfo:
             busy={queue: count for queue, count in busy.items() if count},
             work=tuple(work_of(each.claim.job, each.claim.task) for each in list(running)[:MOST_NAMED]),
             duties={name: now - (steady - at) for name, at in self.beats.items()},
+            errors=dict(self.errors),
             machine=_machine(now),
         )
 

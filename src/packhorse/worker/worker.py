@@ -171,7 +171,7 @@ class Worker:
             self._pause_loop(),
             self._limits.watch_memory(),
             self._reporter.work(),
-            *(run_forever(task, self._info.beats) for task in background),
+            *(run_forever(task, self._info.beats, self._info.errors) for task in background),
         ]
 
     # Claiming.

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
 
 from packhorse import crashpoints
-from packhorse.blobs.base import is_key
+from packhorse.blobs.base import FOLDERS, is_key
 from packhorse.blobs.s3.http import Signed
 from packhorse.blobs.s3.transfer import GONE
 from packhorse.errors import BlobUnavailable
@@ -74,7 +74,7 @@ class Bucket:
     def abandon(self, older_than: float) -> int:
         gone = 0
         for key, upload, at, now in list(self._uploads()):
-            if at <= now + TICK - older_than:
+            if at <= now + TICK - older_than and key.partition("/")[0] in FOLDERS:
                 self._signed.ask("DELETE", key, query={"uploadId": upload}, expect=GONE)
                 gone += 1
         return gone

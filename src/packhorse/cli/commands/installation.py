@@ -1,4 +1,4 @@
-"""`init`, `config` and `doctor`: begin a project, see every setting, check store, files and workers."""
+"""`init`, `config`, `doctor` and `adopt`: begin a project, see every setting, check or repair the installation."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from urllib.parse import urlsplit
 
 from packhorse.blobs.base import Blobs
 from packhorse.cli import output as printing
+from packhorse.cli.commands.job_actions import UNSURE
 from packhorse.cli.commands.results import translate_os_errors
 from packhorse.cli.options import Output, Pace, Places, settings_from
-from packhorse.errors import PackhorseError, WouldOverwrite
-from packhorse.factory import blobs_from, is_absent, open_store
+from packhorse.errors import PackhorseError, WouldOverwrite, WrongDeployment
+from packhorse.factory import address_of, blobs_from, is_absent, open_store
 from packhorse.jobs import health
+from packhorse.jobs.deployment import adopt as adopt_files
+from packhorse.jobs.deployment import compare, get_id, read_mark
 from packhorse.settings import PREFIX, Loaded, Settings, descriptions, printable, without_secrets
 from packhorse.store.base import Finding
 
@@ -89,6 +92,47 @@ def _env_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def adopt(*, yes: bool = False, output: Output = Output(), places: Places = Places()) -> int:
+    """Make this store the owner of the files, for example when the store they belonged to is lost.
+
+    From then on, files that no job in this store refers to are deleted once they are old enough
+    (PACKHORSE_ORPHAN_AFTER). Another deployment that still uses them deletes nothing more, and reports it.
+
+    Parameters
+    ----------
+    yes
+        Do it; without this, only show whose files they are.
+    """
+    return asyncio.run(_adopt(settings_from(places).settings, output, is_sure=yes))
+
+
+async def _adopt(settings: Settings, output: Output, *, is_sure: bool) -> int:
+    store, blobs = await open_store(settings.store, settings.prefix), blobs_from(settings)
+    try:
+        ours, mark = await get_id(store), await read_mark(blobs)
+        if mark is not None and mark.id == ours:
+            output.print_one({"deployment": ours, "adopted": False}, f"Store and files belong together: {ours}.")
+            return 0
+        if is_sure:
+            ours = await adopt_files(store, blobs, address_of(settings))
+            message = f"Store and files now belong together: {ours}. Restart servers and workers that have stopped."
+            output.print_one({"deployment": ours, "adopted": True}, message)
+            return 0
+    finally:
+        await store.close()
+        await blobs.close()
+    theirs = "no deployment" if mark is None else f"deployment {mark.id} (store {mark.store or 'unknown'})"
+    message = f"The files belong to {theirs}, the store to {f'deployment {ours}' if ours else 'none yet'}."
+    output.print_one({"deployment": ours, "files": mark and mark.id, "adopted": False}, message)
+    printing.message(f"Files that no job in this store refers to would be deleted {_age(settings)} after their upload.")
+    printing.message("Nothing was done yet. To do it, add: --yes")
+    return UNSURE
+
+
+def _age(settings: Settings) -> str:
+    return f"{settings.orphan_after / 3600:g} hours"
+
+
 ENOUGH = 512 * 1024**2
 """Bytes of free disk below which running stages and uploads are likely to fail."""
 SHOWN = {"ok": "ok", "bad": "BAD", "stale": "STALE"}
@@ -126,7 +170,10 @@ async def run_checks(found: Loaded) -> tuple[list[Finding], float]:
     """The findings, and the current time by the store's clock if it answers."""
     settings, named = found.settings, {name for name, origin in found.origins.items() if origin != "default"}
     inside, now = await _store(settings, is_named="store" in named)
-    return [*inside, *await _blobs(settings, is_named="blobs" in named), _scratch(settings)], now
+    files = await _blobs(settings, is_named="blobs" in named)
+    if inside[0].is_ok and files[0].is_ok:
+        files += await _deployment(settings)
+    return [*inside, *files, _scratch(settings)], now
 
 
 async def _store(settings: Settings, *, is_named: bool) -> tuple[list[Finding], float]:
@@ -163,6 +210,26 @@ async def _blobs(settings: Settings, *, is_named: bool) -> list[Finding]:
     except (PackhorseError, OSError) as error:
         return [Finding("files", False, place, f"{error}", "files")]
     return [Finding("files", True, place, "written, read and deleted one", "files")]
+
+
+async def _deployment(settings: Settings) -> list[Finding]:
+    """Whether store and files belong together. A store that is not there yet would be a new one."""
+    if is_absent(settings.blobs):
+        return []
+    blobs = blobs_from(settings)
+    try:
+        if is_absent(settings.store):
+            compare(None, await read_mark(blobs))
+            return []
+        store = await open_store(settings.store, settings.prefix)
+        try:
+            return await health.deployment_finding(store, blobs)
+        finally:
+            await store.close()
+    except WrongDeployment as error:
+        return [Finding("deployment", False, "not ours", f"{error} {error.hint}", "files")]
+    finally:
+        await blobs.close()
 
 
 async def _probe(blobs: Blobs) -> None:

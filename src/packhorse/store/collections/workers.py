@@ -74,6 +74,8 @@ class WorkerCard(Struct, frozen=True):
     """The first few of what runs there, longest first."""
     duties: Mapping[str, float] = field(default_factory=dict)
     """When each of its background roles last did a step without fault."""
+    errors: Mapping[str, str] = field(default_factory=dict)
+    """Why the last step of a background role failed, if it did."""
     machine: Machine | None = None
 
 

@@ -1,0 +1,139 @@
+"""Which deployment the files belong to: one id, kept in the store and in the object store.
+
+A sweep deletes files that no job in the store refers to. With the wrong store (a mistyped URL, an empty store after a
+failed restore, a second deployment in the same bucket) that is every file. So the first start marks both places with
+the same id, every later start compares them, and so does the janitor before it deletes anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from msgspec import Struct
+
+from packhorse.blobs.base import Blobs
+from packhorse.core import json
+from packhorse.core.records import Put
+from packhorse.errors import BlobExists, BlobNotFound, Conflict, CorruptRecord, WrongDeployment
+from packhorse.log import log
+from packhorse.store.base import Records, Store
+
+KIND, ID = "deployment", "this"
+MARK = "deployment"
+"""Key of the object that says whose files these are."""
+MAX_MARK = 4096
+"""Bytes of it that are read."""
+PATIENCE = 3.0
+"""Seconds that a start waits for the object store, once both places are marked."""
+UNREADABLE = "unreadable"
+
+
+class Mark(Struct, frozen=True):
+    """What the object store says about its owner."""
+
+    id: str
+    claimed_at: float = 0.0
+    store: str = ""
+    """Address of the store, without secrets, as it was then: it tells an operator which deployment this is."""
+
+
+async def get_id(store: Records) -> str | None:
+    [found] = await store.fetch(KIND, [ID])
+    return None if found is None else json.record(found.body, str)
+
+
+async def read_mark(blobs: Blobs) -> Mark | None:
+    """None if nobody has claimed the object store. An unreadable mark is somebody's, and nobody's we know."""
+    try:
+        body = b"".join([piece async for piece in blobs.read(MARK, length=MAX_MARK)])
+        return json.record(body, Mark)
+    except BlobNotFound:
+        return None
+    except CorruptRecord:
+        return Mark(UNREADABLE)
+
+
+async def claim(store: Store, blobs: Blobs, address: str) -> None:
+    """At the start of a process: mark both as one deployment if neither is marked; else compare.
+
+    Of two deployments that start beside one unmarked object store, one gets it: its mark is put only if there is none.
+    The first start needs an object store that answers. Later ones do not wait for it: the janitor compares again.
+    Raises WrongDeployment and, on the first start, BlobUnavailable.
+    """
+    if await get_id(store) is not None and not await _answers(blobs):
+        log.deployment_unchecked()
+        return
+    mark = await read_mark(blobs)  # before the id: who marks writes the id first
+    ours = await get_id(store)
+    if mark is None:
+        if ours is None and await blobs.folders("jobs", limit=1):
+            raise WrongDeployment("The object store has the files of jobs, but no mark, and the store is new.")
+        ours = ours or await _set_id(store, secrets.token_hex(8), stamp=0)
+        mark = await _put_mark(blobs, Mark(ours, store.now(), address))
+    compare(ours, mark)
+
+
+async def check(store: Records, blobs: Blobs) -> None:
+    """Before anything is deleted. Raises WrongDeployment.
+
+    Read the store before you call this: if it lost its records since, it has lost its id as well.
+    """
+    mark = await read_mark(blobs)
+    compare(await get_id(store), mark)
+
+
+async def adopt(store: Store, blobs: Blobs, address: str) -> str:
+    """Make this store the owner of the files, whoever owned them; return the new id.
+
+    The id is new in both places: if the owner before still runs, it finds that it is no longer the owner and deletes
+    nothing. Whoever is interrupted here leaves two different marks, and repeats it.
+    """
+    await blobs.delete([MARK])
+    mark = await _put_mark(blobs, Mark(secrets.token_hex(8), store.now(), address))
+    await _set_id(store, mark.id, stamp=None)
+    return mark.id
+
+
+def compare(ours: str | None, mark: Mark | None) -> None:
+    """Raises WrongDeployment. Where neither is marked there is nothing to confuse: no process has started yet."""
+    if mark is not None and ours == mark.id:
+        return
+    if mark is not None:
+        of = f"{mark.id}, of the store {mark.store}" if mark.store else mark.id
+        raise WrongDeployment(ours=ours or "new", theirs=of)
+    if ours is not None:
+        raise WrongDeployment(f"The object store has no mark, and the store belongs to deployment {ours}.")
+
+
+async def _answers(blobs: Blobs) -> bool:
+    """Without waiting for the end of a long outage."""
+    asking = asyncio.ensure_future(blobs.size(MARK))
+    asking.add_done_callback(lambda done: done.cancelled() or done.exception())
+    await asyncio.wait([asking], timeout=PATIENCE)
+    return asking.done() and asking.exception() is None
+
+
+async def _set_id(store: Records, id: str, *, stamp: int | None) -> str:
+    """The id that is kept: with stamp 0, somebody else's if that came first."""
+    with suppress(Conflict):
+        await store.put([Put(KIND, ID, json.encode(id), stamp=stamp)])
+        return id
+    found = await get_id(store)
+    assert found is not None
+    return found
+
+
+async def _put_mark(blobs: Blobs, mark: Mark) -> Mark:
+    """The mark that is kept: somebody else's if that came first."""
+
+    async def content() -> AsyncIterator[bytes]:
+        yield json.encode(mark)
+
+    try:
+        await blobs.put(MARK, content())
+    except BlobExists:
+        return await read_mark(blobs) or mark
+    return mark
