@@ -166,8 +166,12 @@ class Log:
         sentence = "the lease of {stage} of {job_id} expired; the stage can be claimed again"
         _say(WARNING, "lease_overdue", sentence, job_id=job_id, stage=stage)
 
+    def orphan_handed_back(self, job_id: str, stage: str) -> None:
+        sentence = "a claim of {stage} of {job_id} was made after its answer was lost; it was handed back"
+        _say(WARNING, "orphan_handed_back", sentence, job_id=job_id, stage=stage)
+
     def clock_jumped(self, seconds: float) -> None:
-        sentence = "the clock jumped by {seconds:.1f} s; leases are not taken away for one lease period"
+        sentence = "the clock jumped by {seconds:.1f} s; for some leases, nothing is taken away or deleted by it"
         _say(WARNING, "clock_jumped", sentence, seconds=seconds)
 
     def store_away(self, error: Exception) -> None:

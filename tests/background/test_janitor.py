@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from packhorse.background.janitor import BATCH, COMPARED, ENDED_KEPT, LAP, RESTING, SWEEP, Janitor
+from packhorse.background.steady_clock import DOUBT, SteadyClock
 from packhorse.blobs.base import Blobs
 from packhorse.blobs.local import Folder
 from packhorse.core import lifecycle
@@ -26,13 +28,16 @@ from tests.contract.builders import (
     BROKEN,
     CHAIN,
     HOUR,
+    LEASE,
     ONE,
     SLOTTED,
     cancel,
     claim_one,
+    dump,
     fail,
     finish,
     held,
+    made,
     plan,
     refused,
     stage,
@@ -43,11 +48,12 @@ from tests.contract.keys import endpoint
 from tests.contract.stores import Clock
 from tests.store.sqlite.inside import write
 from tests.worker.builders import EPOCH, id_at, jobs, objects, put, retry, submit_file
-from tests.worker.faulty import Faults
+from tests.worker.faulty import Faults, wrapped
 
 ORPHAN = 600.0
 PERIOD = 5.0
 KEEP = 60.0
+TICK = LEASE / 10
 BRIEF = plan(stage("only"), keep={status: KEEP for status in Status if status.is_terminal})
 
 
@@ -679,3 +685,132 @@ async def test_a_key_that_may_not_list_uploads_stops_no_trimming(
 
     assert faults.args("trim")
     assert faults.args("forget_failures")
+
+
+# A clock that jumps
+
+
+class Guarded:
+    """A janitor as a worker has it, the reaper's observations of the clock, and the clock that nobody can set."""
+
+    def __init__(self, store: Store, blobs: Blobs, transact: Transactor, wall: Clock) -> None:
+        self.wall = wall
+        self.steady = Clock(1_000.0)
+        self.clock = SteadyClock(LEASE, self.steady)
+        trusted_now = partial(self.clock.now, after=2 * LEASE)
+        self.janitor = Janitor(store, blobs, transact, ORPHAN, PERIOD, trusted_now=trusted_now)
+
+    async def over(self, seconds: float) -> None:
+        for _ in range(round(seconds / TICK)):
+            self.wall.forward(TICK)
+            self.steady.forward(TICK)
+            self.clock.observe(self.wall())
+            await self.janitor.tick()
+
+
+@pytest.fixture
+def guarded(shaky: Store, shaky_blobs: Blobs, transact: Transactor, clock: Clock) -> Guarded:
+    return Guarded(shaky, shaky_blobs, transact, clock)
+
+
+DAYS = 8 * 24 * HOUR
+
+
+async def much(store: Store, blobs: Blobs) -> None:
+    """A job that has ended, and an upload under way."""
+    await ended(store, blobs)
+    await put(blobs, f"jobs/{id_at(store.now())}/input/text.0")
+
+
+async def test_one_wrong_read_of_the_clock_deletes_nothing(
+    store: Store, blobs: Blobs, guarded: Guarded, clock: Clock, faults: Faults, blob_faults: Faults
+) -> None:
+    await guarded.over(4 * LEASE)
+    await much(store, blobs)
+    before = await dump(store), await objects(blobs)
+    faults.calls.clear()
+    blob_faults.calls.clear()
+
+    clock.forward(DAYS)
+    guarded.clock.observe(clock())
+    await guarded.janitor.tick()
+    clock.forward(-DAYS)
+    await guarded.over(TICK)
+
+    assert (await dump(store), await objects(blobs)) == before
+    assert not {"trim", "forget_failures"} & set(faults.names())
+    assert "abandon" not in blob_faults.names()
+
+
+async def test_a_clock_that_jumps_after_it_was_observed_deletes_nothing(
+    store: Store, blobs: Blobs, guarded: Guarded, clock: Clock
+) -> None:
+    await guarded.over(4 * LEASE)
+    await much(store, blobs)
+    before = await dump(store), await objects(blobs)
+
+    clock.forward(DAYS)
+    await guarded.janitor.tick()
+    clock.forward(-DAYS)
+
+    assert (await dump(store), await objects(blobs)) == before
+
+
+async def test_a_worker_that_has_just_started_deletes_nothing(
+    store: Store, blobs: Blobs, guarded: Guarded, clock: Clock
+) -> None:
+    await much(store, blobs)
+    before = await dump(store), await objects(blobs)
+    clock.forward(DAYS)  # as on a machine that has booted with a wrong clock
+
+    await guarded.over(2 * LEASE - TICK)
+    clock.forward(-DAYS)
+
+    clock.forward(-2 * LEASE)
+    assert (await dump(store), await objects(blobs)) == before
+
+
+async def test_what_is_old_is_deleted_once_the_clock_has_run_evenly(
+    store: Store, blobs: Blobs, guarded: Guarded, clock: Clock
+) -> None:
+    job = await ended(store, blobs)
+    await guarded.over(2 * LEASE)
+    clock.forward(DAYS)
+
+    await guarded.over(2 * DOUBT * LEASE)
+    before = await held(store, job.id)
+    await guarded.over(2 * TICK)
+
+    assert before == job
+    assert await store.get([job.id]) == [None]
+
+
+async def test_a_job_that_its_user_deletes_goes_at_once_whatever_the_clock_does(
+    store: Store, blobs: Blobs, guarded: Guarded
+) -> None:
+    job = await ended(store, blobs)
+    await made(store, lifecycle.delete(job, now=store.now()))
+
+    await guarded.janitor.tick()
+
+    assert await store.get([job.id]) == [None]
+    assert await objects(blobs) == []
+
+
+async def test_a_host_whose_own_clock_jumps_deletes_nothing(store: Store, blobs: Blobs, blob_faults: Faults) -> None:
+    """Unfinished files in a folder are judged by this host's clock, whatever the store's says."""
+    steady, here = Clock(1_000.0), Clock(EPOCH)
+    clock = SteadyClock(LEASE, steady, here)
+    trusted_now = partial(clock.now, after=2 * LEASE)
+    janitor = Janitor(store, wrapped(blobs, blob_faults), Transactor(store), ORPHAN, PERIOD, trusted_now=trusted_now)
+    for _ in range(40):
+        steady.forward(TICK)
+        here.forward(TICK)
+        clock.observe(EPOCH + steady() - 1_000.0)
+    await janitor.tick()
+    here.forward(DAYS)
+    blob_faults.calls.clear()
+
+    await janitor.tick()
+
+    assert "abandon" not in blob_faults.names()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
+from typing import Any
 
 import pytest
 
 from packhorse.background.reaper import BATCH, Reaper
+from packhorse.core.models import Job
 from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, StoreUnavailable
-from packhorse.jobs.transact import Transactor
+from packhorse.jobs.transact import Transactor, Verb
 from packhorse.store.base import Claim, Store
 from tests.contract.builders import (
     HOUR,
@@ -57,8 +60,11 @@ class Watch:
 
 
 @pytest.fixture
-def watch(shaky: Store, transact: Transactor, clock: Clock) -> Watch:
-    return Watch(shaky, transact, clock)
+async def watch(shaky: Store, transact: Transactor, clock: Clock) -> Watch:
+    """One that has just begun."""
+    watch = Watch(shaky, transact, clock)
+    await watch.reaper.tick()
+    return watch
 
 
 async def is_lost(store: Store, claimed: Claim) -> bool:
@@ -120,8 +126,8 @@ async def test_a_job_that_cannot_be_written_keeps_no_other_from_being_freed(
     store: Store, watch: Watch, faults: Faults
 ) -> None:
     claimed = [await started(store) for _ in range(3)]
-    await watch.over(LEASE - TICK)
-    watch.forward(2 * TICK)
+    await watch.over(LEASE)
+    watch.forward(TICK)
     faults.refuse("commit", lambda: CorruptRecord(what="state", job_id=claimed[0].job.id, reason="test"))
 
     with pytest.raises(CorruptRecord):
@@ -133,8 +139,8 @@ async def test_a_job_that_cannot_be_written_keeps_no_other_from_being_freed(
 async def test_a_store_that_is_away_is_not_asked_about_every_job(store: Store, watch: Watch, faults: Faults) -> None:
     for _ in range(3):
         await started(store)
-    await watch.over(LEASE - TICK)
-    watch.forward(2 * TICK)
+    await watch.over(LEASE)
+    watch.forward(TICK)
     before = faults.names().count("commit")
     faults.refuse("commit", StoreUnavailable)
 
@@ -193,7 +199,7 @@ async def test_a_clock_that_jumps_back_starts_the_watch_anew(store: Store, watch
 
     watch.wall.forward(-LEASE / 2)
     await watch.over(LEASE - TICK)
-    overdue = await store.overdue(10)
+    overdue = (await store.overdue(10)).tasks
     before = await is_lost(store, claimed)
     await watch.over(2 * TICK)
 
@@ -240,7 +246,7 @@ async def test_a_store_that_only_answered_questions_for_a_while_costs_nobody_an_
 
 async def test_a_lease_that_is_renewed_after_we_looked_is_not_lost(store: Store, watch: Watch, faults: Faults) -> None:
     claimed = await started(store)
-    await watch.over(LEASE - TICK)
+    await watch.over(LEASE)
     faults.after("overdue", lambda: store.renew([lease_of(claimed)], LEASE))
 
     watch.forward(TICK)
@@ -255,7 +261,7 @@ async def test_a_lease_that_is_renewed_just_before_the_commit_is_not_lost(
     store: Store, watch: Watch, faults: Faults
 ) -> None:
     claimed = await started(store)
-    await watch.over(LEASE - TICK)
+    await watch.over(LEASE)
     faults.before("commit", lambda: store.renew([lease_of(claimed)], LEASE))
 
     watch.forward(TICK)
@@ -266,7 +272,7 @@ async def test_a_lease_that_is_renewed_just_before_the_commit_is_not_lost(
 
 async def test_a_stage_that_finishes_after_we_looked_stays_finished(store: Store, watch: Watch, faults: Faults) -> None:
     claimed = await started(store)
-    await watch.over(LEASE - TICK)
+    await watch.over(LEASE)
     faults.after("overdue", lambda: finish(store, claimed))
 
     watch.forward(TICK)
@@ -279,7 +285,7 @@ async def test_a_stage_that_was_taken_over_after_we_looked_stays_with_its_new_wo
     store: Store, watch: Watch, faults: Faults
 ) -> None:
     claimed = await started(store)
-    await watch.over(LEASE - TICK)
+    await watch.over(LEASE)
 
     async def taken_over() -> None:
         await lose(store, claimed)
@@ -299,23 +305,93 @@ async def test_more_overdue_leases_than_fit_in_a_batch_are_all_lost(store: Store
     await watch.over(LEASE - TICK)
 
     watch.forward(TICK)
+    seen = [await watch.reaper.tick(), await watch.reaper.tick()]
+    watch.forward(TICK)
     waits = [await watch.reaper.tick(), await watch.reaper.tick()]
 
-    assert waits == [0.0, TICK]
+    assert seen == waits == [0.0, TICK]
     assert all([await is_lost(store, each) for each in claims])
+
+
+async def test_a_lease_that_is_overdue_when_it_appears_is_left_to_its_worker_for_a_moment(
+    store: Store, watch: Watch
+) -> None:
+    await watch.over(2 * LEASE)
+    claimed = await started(store, lease=0.0)
+
+    await watch.reaper.tick()
+    before = await is_lost(store, claimed)
+    await watch.over(TICK)
+
+    assert not before
+    assert await is_lost(store, claimed)
+
+
+def break_jobs(transact: Transactor, monkeypatch: pytest.MonkeyPatch, broken: Collection[str]) -> None:
+    """Nothing of these jobs can be written."""
+    real = Transactor.__call__
+
+    async def call(self: Transactor, job_id: str, verb: Verb, **options: Any) -> Job:
+        if job_id in broken:
+            raise CorruptRecord(what="state", job_id=job_id, reason="test")
+        return await real(self, job_id, verb, **options)
+
+    monkeypatch.setattr(Transactor, "__call__", call)
+
+
+async def watch_on(watch: Watch, seconds: float) -> int:
+    """Watch for so long, as a worker does that goes on after an error; how often there was one."""
+    errors = 0
+    for _ in range(round(seconds / TICK)):
+        watch.forward(TICK)
+        try:
+            while await watch.reaper.tick() == 0.0:
+                pass
+        except CorruptRecord:
+            errors += 1
+    return errors
+
+
+async def test_a_page_of_leases_that_cannot_be_ended_does_not_hide_those_behind_them(
+    store: Store, watch: Watch, transact: Transactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await submit_many(store, BATCH)
+    stuck = await claim(store)
+    await watch.over(TICK)
+    claimed = await started(store)
+    break_jobs(transact, monkeypatch, {each.job.id for each in stuck})
+
+    errors = await watch_on(watch, LEASE + 4 * TICK)
+
+    assert errors > 0
+    assert await is_lost(store, claimed)
+
+
+async def test_a_page_of_jobs_that_cannot_be_failed_does_not_hide_those_behind_them(
+    store: Store, watch: Watch, transact: Transactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brief = plan(stage("only"), deadline=2 * LEASE)
+    stuck = await submit_many(store, BATCH, brief)
+    await watch.over(TICK)
+    job = await submit(store, brief)
+    break_jobs(transact, monkeypatch, ids(stuck))
+
+    errors = await watch_on(watch, 2 * LEASE + TICK)
+
+    assert errors > 0
+    assert (await held(store, job.id)).status is Status.FAILED
 
 
 # Deadlines
 
 
 async def test_a_job_past_its_deadline_fails_for_good(store: Store, watch: Watch) -> None:
+    await watch.over(2 * LEASE)
     job = await submit(store, plan(stage("only"), deadline=60.0))
 
-    watch.forward(59.0)
-    await watch.reaper.tick()
+    await watch.over(60.0 - TICK)
     before = await held(store, job.id)
-    watch.forward(1.0)
-    await watch.reaper.tick()
+    await watch.over(TICK)
 
     after = await held(store, job.id)
     assert before == job
@@ -328,8 +404,7 @@ async def test_a_job_past_its_deadline_fails_for_good(store: Store, watch: Watch
 async def test_a_running_job_past_its_deadline_is_asked_to_stop(store: Store, watch: Watch) -> None:
     claimed = await started(store, plan(stage("only"), deadline=60.0), lease=HOUR)
 
-    watch.forward(60.0)
-    await watch.reaper.tick()
+    await watch.over(60.0)
 
     job = await held(store, claimed.job.id)
     assert (job.status, job.stopping) == (Status.RUNNING, "expire")
@@ -340,10 +415,10 @@ async def test_a_job_that_was_cancelled_after_we_looked_stays_cancelled(
     store: Store, watch: Watch, faults: Faults
 ) -> None:
     job = await submit(store, plan(stage("only"), deadline=60.0))
+    await watch.over(60.0 - TICK)
     faults.after("expired", lambda: cancel(store, job.id))
 
-    watch.forward(60.0)
-    await watch.reaper.tick()
+    await watch.over(TICK)
 
     assert (await held(store, job.id)).status is Status.CANCELLED
 
@@ -351,7 +426,8 @@ async def test_a_job_that_was_cancelled_after_we_looked_stays_cancelled(
 async def test_more_expired_jobs_than_fit_in_a_batch_all_fail(store: Store, watch: Watch) -> None:
     expiring = await submit_many(store, BATCH + 5, plan(stage("only"), deadline=60.0))
 
-    watch.forward(60.0)
+    await watch.over(60.0 - TICK)
+    watch.forward(TICK)
     waits = [await watch.reaper.tick(), await watch.reaper.tick()]
 
     assert waits == [0.0, TICK]

@@ -303,7 +303,7 @@ async def dump(store: Store) -> dict[str, Any]:
         "slots": {slot: await store.holder(slot) for slot in {SLOT, *(job.slot for job in jobs if job.slot)}},
         "keys": {key: await store.keyed(key) for key in KEYS},
         "leases": [(job.id, at) for worker in WORKERS for job, at in await store.held_by(worker, limit=1000)],
-        "overdue": [(job.id, at) for job, at in await store.overdue(limit=1000)],
+        "overdue": [(job.id, at) for job, at in (await store.overdue(limit=1000)).tasks],
         "expired": ids(await store.expired(limit=1000)),
         "purgeable": ids(await store.purgeable(limit=1000)),
         "littered": ids(await store.littered(limit=1000)),

@@ -129,7 +129,7 @@ async def test_a_lease_past_its_time_is_overdue_whatever_the_caller_thinks_the_t
 async def test_a_loss_decided_before_a_renewal_is_refused(timed: Store, clock: Clock) -> None:
     claimed = await started(timed, lease=LEASE)
     clock.forward(LEASE)
-    [(job, at)] = await timed.overdue(limit=10)
+    [(job, at)] = (await timed.overdue(limit=10)).tasks
     loss = lifecycle.lose(job, at, token=claimed.token, now=clock())
     await timed.renew([lease_of(claimed)], LEASE)
 

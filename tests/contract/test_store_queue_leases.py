@@ -48,9 +48,9 @@ async def test_a_renewed_lease_lasts_its_seconds_from_now(timed: Store, clock: C
     await timed.renew([lease_of(claimed)], LEASE)
 
     clock.forward(LEASE - 0.5)
-    assert await timed.overdue(limit=10) == []
+    assert (await timed.overdue(limit=10)).tasks == []
     clock.forward(0.5)
-    assert await timed.overdue(limit=10) == [(claimed.job, ONLY)]
+    assert (await timed.overdue(limit=10)).tasks == [(claimed.job, ONLY)]
 
 
 async def test_a_renewal_says_nothing_about_a_lease_that_goes_on(store: Store) -> None:
@@ -69,7 +69,7 @@ async def test_renewing_under_a_wrong_token_is_lost_and_moves_nothing(timed: Sto
 
     assert renewal.lost == {wrong}
     clock.forward(LEASE)
-    assert await timed.overdue(limit=10) == [(claimed.job, ONLY)]
+    assert (await timed.overdue(limit=10)).tasks == [(claimed.job, ONLY)]
 
 
 async def test_a_superseded_attempt_cannot_renew_the_lease_of_the_next(timed: Store, clock: Clock) -> None:
@@ -82,7 +82,7 @@ async def test_a_superseded_attempt_cannot_renew_the_lease_of_the_next(timed: St
 
     assert renewal.lost == {lease_of(old)}
     clock.forward(LEASE)
-    assert await timed.overdue(limit=10) == [(new.job, ONLY)]
+    assert (await timed.overdue(limit=10)).tasks == [(new.job, ONLY)]
 
 
 async def test_a_lease_that_never_was_is_lost(store: Store) -> None:
@@ -103,7 +103,7 @@ async def test_a_lost_lease_among_many_harms_no_other(timed: Store, clock: Clock
 
     assert renewal.lost == {lease_of(gone)}
     clock.forward(LEASE - 1.0)
-    assert await timed.overdue(limit=10) == []
+    assert (await timed.overdue(limit=10)).tasks == []
 
 
 async def test_an_overdue_lease_that_nobody_took_is_renewed(timed: Store, clock: Clock) -> None:
@@ -113,7 +113,7 @@ async def test_an_overdue_lease_that_nobody_took_is_renewed(timed: Store, clock:
     renewal = await timed.renew([lease_of(claimed)], LEASE)
 
     assert renewal.lost == frozenset()
-    assert await timed.overdue(limit=10) == []
+    assert (await timed.overdue(limit=10)).tasks == []
 
 
 async def test_a_renewal_tells_which_jobs_are_being_stopped(store: Store, other: Store) -> None:
@@ -167,7 +167,7 @@ async def test_a_worker_that_renews_in_time_is_never_overdue(timed: Store, clock
     for _ in range(10):
         clock.forward(5.0)
         await timed.renew([lease_of(claimed)], LEASE)
-        assert await timed.overdue(limit=10) == []
+        assert (await timed.overdue(limit=10)).tasks == []
 
 
 # standing
@@ -193,7 +193,7 @@ async def test_asking_how_a_lease_stands_does_not_move_its_deadline(timed: Store
     await timed.renew([lease_of(claimed)], None)
 
     clock.forward(1.0)
-    assert await timed.overdue(limit=10) == [(claimed.job, ONLY)]
+    assert (await timed.overdue(limit=10)).tasks == [(claimed.job, ONLY)]
 
 
 async def test_an_overdue_lease_that_nobody_took_still_stands(timed: Store, clock: Clock) -> None:
@@ -211,11 +211,11 @@ async def test_an_overdue_lease_that_nobody_took_still_stands(timed: Store, cloc
 async def test_a_lease_is_overdue_when_its_time_is_over_and_not_before(timed: Store, clock: Clock) -> None:
     claimed = await started(timed, lease=LEASE)
     clock.forward(LEASE - 0.5)
-    assert await timed.overdue(limit=10) == []
+    assert (await timed.overdue(limit=10)).tasks == []
 
     clock.forward(0.5)
 
-    assert await timed.overdue(limit=10) == [(claimed.job, ONLY)]
+    assert (await timed.overdue(limit=10)).tasks == [(claimed.job, ONLY)]
 
 
 async def test_every_handle_sees_what_is_overdue(timed: Store, clock: Clock, open_store: OpenStore) -> None:
@@ -224,7 +224,7 @@ async def test_every_handle_sees_what_is_overdue(timed: Store, clock: Clock, ope
 
     clock.forward(LEASE)
 
-    assert await neighbour.overdue(limit=10) == [(claimed.job, ONLY)]
+    assert (await neighbour.overdue(limit=10)).tasks == [(claimed.job, ONLY)]
 
 
 async def test_only_what_is_overdue_is_given_and_the_rest_goes_on(timed: Store, clock: Clock) -> None:
@@ -232,7 +232,7 @@ async def test_only_what_is_overdue_is_given_and_the_rest_goes_on(timed: Store, 
 
     clock.forward(10.0)
 
-    assert await timed.overdue(limit=10) == [(short.job, ONLY)]
+    assert (await timed.overdue(limit=10)).tasks == [(short.job, ONLY)]
 
 
 async def test_every_task_of_a_job_is_overdue_for_itself(timed: Store, clock: Clock) -> None:
@@ -241,7 +241,7 @@ async def test_every_task_of_a_job_is_overdue_for_itself(timed: Store, clock: Cl
 
     clock.forward(LEASE)
 
-    found = await timed.overdue(limit=20)
+    found = (await timed.overdue(limit=20)).tasks
     assert {(job.id, at) for job, at in found} == {(job.id, ("page", n)) for n in range(12)}
 
 
@@ -250,7 +250,7 @@ async def test_a_sweep_in_small_steps_loses_every_overdue_lease(timed: Store, cl
     await claim(timed, lease=LEASE)
     clock.forward(LEASE)
 
-    while found := await timed.overdue(limit=3):
+    while found := (await timed.overdue(limit=3)).tasks:
         assert len(found) <= 3
         for job, at in found:
             await made(timed, lifecycle.lose(job, at, token=token_of(job, at), now=clock()))
@@ -263,7 +263,7 @@ async def test_a_task_that_ended_is_not_overdue(timed: Store, clock: Clock) -> N
 
     clock.forward(10 * LEASE)
 
-    assert await timed.overdue(limit=10) == []
+    assert (await timed.overdue(limit=10)).tasks == []
 
 
 async def test_a_lost_attempt_is_spent_and_the_next_one_is_due(timed: Store, clock: Clock) -> None:

@@ -247,7 +247,7 @@ class Stores(RuleBasedStateMachine):
             "slots": {slot: await store.holder(slot) for slot in self.slots()},
             "keys": {key: await store.keyed(key) for key in KEYS},
             "held": _tasks(await store.held_by(WORKER, limit=100)),
-            "overdue": _tasks(await store.overdue(limit=100)),
+            "overdue": _tasks((await store.overdue(limit=100)).tasks),
             "expired": {job.id for job in await store.expired(limit=100)},
             "purgeable": {job.id for job in await store.purgeable(limit=100)},
             "littered": {job.id for job in await store.littered(limit=100)},

@@ -58,13 +58,21 @@ class Janitor:
         orphan_after: float,
         period: float,
         failures_keep: float = FAILURES_KEEP,
+        trusted_now: Callable[[], float | None] | None = None,
     ) -> None:
+        """``trusted_now`` is the time by which something may be deleted; None while the clock is not to be trusted.
+
+        By default the store's clock, trusted blindly: a worker must not do that.
+        """
         self._store = store
         self._blobs = blobs
         self._transact = transact
         self._orphan_after = orphan_after
         self._period = period
         self._failures_keep = failures_keep
+        self._trusted_now = trusted_now or store.now
+        self._now = 0.0
+        """The time by which something is old enough to be deleted in this tick; 0 while no clock is trusted."""
         self._publisher = Publisher(blobs)
         self._purging = _Cleanup(store.purgeable, self._purge)
         self._tidying = _Cleanup(store.littered, self._tidy)
@@ -73,7 +81,11 @@ class Janitor:
         """Every part is tried, whatever became of those before it; then the first error is raised."""
         errors: list[Exception] = []
         is_busy = False
-        for part in (*(await self._parts_with_files(errors)), self._trim, self._forget, self._drop_ended):
+        now = self._trusted_now()
+        is_trusted = now is not None
+        self._now = 0.0 if now is None else now
+        parts = await self._parts_with_files(errors, is_trusted=is_trusted)
+        for part in (*parts, self._trim, self._forget, self._drop_ended) if is_trusted else parts:
             try:
                 count, stuck = await part()
                 is_busy = is_busy or count == BATCH
@@ -84,15 +96,20 @@ class Janitor:
             for other in errors[1:]:
                 log.background_failed(f"another part of the {name_of(self)}", other)
             raise errors[0]
-        return 0.0 if is_busy else self._period
+        return 0.0 if is_busy and is_trusted else self._period
 
-    async def _parts_with_files(self, errors: list[Exception]) -> Sequence[_Part]:
-        """None of them, and an error, if the files are not those of this store."""
+    async def _parts_with_files(self, errors: list[Exception], *, is_trusted: bool) -> Sequence[_Part]:
+        """None of them, and an error, if the files are not those of this store.
+
+        Without a clock that is trusted, only those that go by no age: a purge that was begun is finished.
+        """
         try:
             await deployment.check(self._store, self._blobs)
         except Exception as error:
             errors.append(error)
             return ()
+        if not is_trusted:
+            return (self._purging.do, self._tidying.do)
         return (
             self._purging.do,
             self._tidying.do,
@@ -108,12 +125,12 @@ class Janitor:
 
     async def _forget(self) -> _Done:
         """Failures have their own retention: they stay when their job is purged. Orders about them stay as long."""
-        until = self._store.now() - self._failures_keep
+        until = self._now - self._failures_keep
         await drop_orders(self._store, failures.first_id(until), BATCH)
         return await self._store.forget_failures(until, BATCH), []
 
     async def _drop_ended(self) -> _Done:
-        await drop_endpoints(self._store, self._store.now() - ENDED_KEPT)
+        await drop_endpoints(self._store, self._now - ENDED_KEPT)
         return 0, []
 
     async def _sweep(self) -> _Done:
@@ -123,13 +140,14 @@ class Janitor:
         return 0, list((await _each(orphans, self._blobs.delete_all)).values())
 
     async def _abandon(self) -> _Done:
-        await self._blobs.abandon(self._orphan_after)
+        if self._trusted_now() is not None:  # again: it goes by this host's clock as it is now
+            await self._blobs.abandon(self._orphan_after)
         return 0, []
 
     async def _purge(self, job: Job) -> None:
         """Mark, delete the objects, delete the record. A retry in between finds the mark, not half a job."""
         with suppress(Conflict, Refused):
-            marked = await self._transact(job.id, lambda job: lifecycle.purge(job, now=self._store.now()))
+            marked = await self._transact(job.id, lambda job: lifecycle.purge(job, now=self._now))
             if not marked.is_purging:  # a retry was faster
                 return
             reach("purge.marked")
@@ -226,7 +244,7 @@ class Janitor:
     def _age(self, job_id: str) -> float | None:
         """By the time in the id. A young one may be an upload under way."""
         try:
-            return self._store.now() - uuid_utils.UUID(job_id).timestamp / 1000
+            return self._now - uuid_utils.UUID(job_id).timestamp / 1000
         except ValueError:
             return None
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Generic, TypeVar
 
 from packhorse import host
+from packhorse.background.steady_clock import SteadyClock
 from packhorse.core import lifecycle
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import Conflict, Refused, StoreError, StoreUnavailable, UnknownOutcome
@@ -18,7 +20,13 @@ from packhorse.store.base import Store
 from packhorse.store.collections import workers
 from packhorse.store.collections.workers import MOST_NAMED, Lost, Work, WorkerCard, put_bookmark
 
+K = TypeVar("K", bound=Hashable)
+_Key = tuple[str, TaskId, str | None]
+"""An attempt: its job, task and token."""
+
 BATCH = 100
+MOST = 20 * BATCH
+"""Read at a time, at most. If so many cannot be changed, those behind them have to wait."""
 WATCH = "reaper"
 MOST_COUNTED = 1000
 """Tasks of a lost worker that are counted."""
@@ -47,54 +55,111 @@ class StuckJobs:
         if self._errors:
             raise self._errors[0]
 
+    def log(self, work: str) -> None:
+        for error in self._errors[:1]:
+            log.background_failed(work, error)
+
 
 class Reaper:
     """After a gap of its own, or a jump of the clock, it takes no lease away for one lease period.
 
     Otherwise the first reaper after an outage would find all leases expired and cost every stage an attempt, a moment
-    before the workers renew.
+    before the workers renew. Each lease is seen overdue twice before it is taken: a claim that the store made late may
+    be overdue when it appears, and its worker, which had given it up, hands it back without costing an attempt.
     """
 
     def __init__(
-        self, store: Store, transact: Transactor, lease: float, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+        self, store: Store, transact: Transactor, lease: float, monotonic: Callable[[], float] = time.monotonic,
+        clock: SteadyClock | None = None,
+    ) -> None:  # fmt: skip
         self._store = store
         self._transact = transact
         self._lease = lease
         self._monotonic = monotonic
-        self._watching_since = monotonic()
-        self._last: tuple[float, float] | None = None
+        self._clock = clock or SteadyClock(lease, monotonic)
+        self._overdue = _Pages[_Key](monotonic, lease / 20, lease)
+        self._expired = _Pages[str](monotonic, 0.0, lease)
 
     async def tick(self) -> float:
         # A write: in a store that can only be read, as on a full disk, nobody can renew either.
         await put_bookmark(self._store, WATCH, "")
-        overdue = await self._store.overdue(BATCH)
-        self._check_clock()  # after the read: had the clock jumped before it, all leases would be overdue
-        found = 0
+        overdue = await self._store.overdue(self._overdue.limit())
+        self._clock.observe(overdue.now)  # of the same read: had the clock jumped before it, all would be overdue
+        found = {(job.id, task, _token(job, task)): (job, task) for job, task in overdue.tasks}
+        ripe = self._overdue.ripe(found)
+        has_more = self._overdue.has_more
         stuck = StuckJobs()
-        if self._monotonic() - self._watching_since >= self._lease:
-            for job, task in overdue:  # one may be renewed or finished since: the change is guarded by "still overdue"
-                with stuck.collect(), traced(job.trace_id):
-                    if await self._transact.end_attempt(job, task, lifecycle.lose):
-                        log.lease_overdue(job.id, task.stage)
-            found = len(overdue)
-        expired = await self._store.expired(BATCH)
-        for job in expired:
-            with stuck.collect(), suppress(Conflict, Refused):
-                await self._transact(job.id, lambda job: lifecycle.expire(job, now=self._store.now()))
+        if self._clock.steady_for() >= self._lease:
+            await self._lose({key: found[key] for key in ripe}, stuck)
+        if (now := self._clock.now(after=self._lease)) is not None:
+            has_more = await self._expire(now, stuck) or has_more
         stuck.raise_first()
-        return 0.0 if BATCH in (found, len(expired)) else self._lease / 10
+        return 0.0 if has_more else self._lease / 10
 
-    def _check_clock(self) -> None:
-        wall, steady = self._store.now(), self._monotonic()
-        if self._last is not None:
-            gap = steady - self._last[1]
-            jump = (wall - self._last[0]) - gap
-            if abs(jump) > self._lease / 3:
-                log.clock_jumped(jump)
-            if gap > self._lease / 2 or abs(jump) > self._lease / 3:
-                self._watching_since = steady
-        self._last = wall, steady
+    async def _lose(self, overdue: Mapping[_Key, tuple[Job, TaskId]], stuck: StuckJobs) -> None:
+        for key, (job, task) in overdue.items():
+            with stuck.collect(), self._overdue.set_aside(key), traced(job.trace_id):
+                # It may be renewed or finished since: the change is guarded by "still overdue".
+                if await self._transact.end_attempt(job, task, lifecycle.lose):
+                    log.lease_overdue(job.id, task.stage)
+                else:
+                    self._overdue.rest(key)
+
+    async def _expire(self, now: float, stuck: StuckJobs) -> bool:
+        """By the time that was observed, and not by what the store says next: that read may be the wrong one."""
+        found = {job.id: job for job in await self._store.expired(self._expired.limit())}
+        for job_id in self._expired.ripe(found):
+            with stuck.collect(), self._expired.set_aside(job_id), suppress(Conflict, Refused):
+                await self._transact(job_id, lambda job: lifecycle.expire(job, now=now))
+        return self._expired.has_more
+
+
+class _Pages(Generic[K]):
+    """Which of the items that a sweep finds to act on, a batch at a time.
+
+    An item is acted on once it has been found for ``grace`` seconds. One that cannot be changed waits for ``rest``
+    seconds: a page of them must not hide those behind it.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], grace: float, rest: float) -> None:
+        self._monotonic = monotonic
+        self._grace = grace
+        self._rest = rest
+        self._not_before: dict[K, float] = {}
+        """When each that was found may be acted on."""
+        self._limit = 0
+        self.has_more = False
+        """Whether to look again at once: there was more than fits in a batch."""
+
+    def limit(self) -> int:
+        """How many to look for."""
+        self._limit = min(BATCH + len(self._not_before), MOST)
+        return self._limit
+
+    def ripe(self, found: Collection[K]) -> list[K]:
+        now = self._monotonic()
+        is_new = any(key not in self._not_before for key in found)
+        self._not_before = {key: self._not_before.get(key, now + self._grace) for key in found}
+        ripe = [key for key in found if self._not_before[key] <= now]
+        self.has_more = len(ripe) > BATCH or (len(found) == self._limit < MOST and (is_new or bool(ripe)))
+        return ripe[:BATCH]
+
+    def rest(self, key: K) -> None:
+        self._not_before[key] = self._monotonic() + self._rest
+
+    @contextmanager
+    def set_aside(self, key: K) -> Iterator[None]:
+        """Let it rest if it cannot be changed."""
+        try:
+            yield
+        except StoreError:
+            self.rest(key)
+            raise
+
+
+def _token(job: Job, task: TaskId) -> str | None:
+    held = job.task(task)
+    return None if held is None else held.token
 
 
 class DeadWorkers:
@@ -139,9 +204,9 @@ class DeadWorkers:
         """Free its stages before removing its card: without the card, no worker would find what it held."""
         await self._record_loss(card)
         stuck = StuckJobs()
-        freed, before = 0, -1
-        while freed > before and (held := await self._store.held_by(card.id, BATCH)):
-            before = freed
+        freed = 0
+        tried: set[_Key] = set()
+        while held := await self._next_held(card, tried):
             for job, task in held:
                 with stuck.collect():
                     freed += await self._transact.end_attempt(job, task, lifecycle.lose, witnessed=True)
@@ -150,6 +215,13 @@ class DeadWorkers:
             await asyncio.to_thread(shutil.rmtree, card.scratch, ignore_errors=True)
         await workers.dismiss(self._store, card.id)
         log.worker_lost(card.id, freed)
+
+    async def _next_held(self, card: WorkerCard, tried: set[_Key]) -> list[tuple[Job, TaskId]]:
+        """A page of what it holds, without those that were tried, which must not hide the rest. Adds to ``tried``."""
+        found = await self._store.held_by(card.id, BATCH + len(tried))
+        fresh = [(job, task) for job, task in found if (job.id, task, _token(job, task)) not in tried]
+        tried |= {(job.id, task, _token(job, task)) for job, task in fresh}
+        return fresh
 
     async def _record_loss(self, card: WorkerCard) -> None:
         """Record what it held before the stages are freed, so that health can show what became of it."""

@@ -56,6 +56,12 @@ class Lease(NamedTuple):
     token: str
 
 
+class OverdueTasks(NamedTuple):
+    now: float
+    """The time by which the store has judged them."""
+    tasks: list[tuple[Job, TaskId]]
+
+
 class Renewal(Struct, frozen=True):
     lost: frozenset[Lease]
     """No longer ours: whatever runs there must be ended, and nothing of it counts."""
@@ -256,8 +262,12 @@ class Queue(Protocol):
         With None for the time, no deadline is moved: the caller only wants to know how its leases stand.
         """
 
-    async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
-        """Tasks whose lease is over by the store's clock."""
+    async def overdue(self, limit: int) -> OverdueTasks:
+        """Tasks whose lease is over by the store's clock, longest over first, with what that clock said.
+
+        `now` is the value of that very read, not what the process believes: whoever takes a lease away compares it
+        with its own monotonic clock, to find out whether the store's clock was set meanwhile.
+        """
 
     async def held_by(self, worker: str, limit: int) -> list[tuple[Job, TaskId]]:
         """Tasks leased to the worker."""

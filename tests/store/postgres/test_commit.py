@@ -14,11 +14,12 @@ from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Spec
 from packhorse.core.plan import Status
-from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, SlotTaken, StoreError
+from packhorse.errors import AlreadySubmitted, Conflict, CorruptRecord, LeaseLost, SlotTaken, StoreError
 from packhorse.store.postgres import PostgresStore
 from packhorse.store.postgres.connection import Connections, Session
 from tests.contract.builders import (
     APART,
+    HOPELESS,
     LEASE,
     ONLY,
     RESULT,
@@ -29,6 +30,7 @@ from tests.contract.builders import (
     claim_one,
     completed,
     dump,
+    failed,
     finish,
     finishing,
     held,
@@ -108,6 +110,25 @@ async def test_a_member_the_server_will_not_take_harms_no_neighbour_wherever_it_
         change.after.id for i, change in enumerate(changes) if i != n
     }
     assert (await pg.keyed("k"), await pg.holder(SLOT)) == (None, None)
+
+
+@pytest.mark.parametrize("n", range(3))
+async def test_a_job_whose_end_cannot_be_written_harms_no_neighbour(pg: PostgresStore, raw: Raw, n: int) -> None:
+    """Its failure belongs to a group that cannot be read. A neighbour that was told so would drop its result."""
+    await failed(pg)
+    await raw.execute("UPDATE failure_groups SET body = 'broken'")
+    await submit_many(pg, 2)
+    done = await claim(pg)
+    stuck = await started(pg)
+    changes = [finishing(each, now=1.0) for each in done]
+    failing = lifecycle.fail(stuck.job, ONLY, token=stuck.token, error=HOPELESS, luck=0.0, now=1.0)
+    changes.insert(n, failing)
+
+    outcomes = await pg.commit(changes)
+
+    assert [type(outcome) for outcome in outcomes] == [CorruptRecord if i == n else type(None) for i in range(3)]
+    assert {(await held(pg, each.job.id)).status for each in done} == {Status.COMPLETED}
+    assert await held(pg, stuck.job.id) == stuck.job
 
 
 async def test_what_follows_a_change_the_server_would_not_take_is_refused(pg: PostgresStore) -> None:
@@ -362,7 +383,7 @@ async def test_a_worker_a_day_ahead_loses_nobodys_lease(pg: PostgresStore, monke
     [error] = await pg.commit([lifecycle.lose(claimed.job, ONLY, token=claimed.token, now=pg.now())])
 
     assert type(error) is Conflict
-    assert await pg.overdue(limit=10) == []
+    assert (await pg.overdue(limit=10)).tasks == []
 
 
 async def test_a_worker_a_day_ahead_starts_nothing_before_its_time(

@@ -361,7 +361,7 @@ async def test_sweeps_go_round_a_job_that_cannot_be_read(timed: PostgresStore, r
 
     clock.forward(HOUR)
 
-    assert await timed.overdue(limit=1) == [(last.job, last.task)]
+    assert (await timed.overdue(limit=1)).tasks == [(last.job, last.task)]
     assert await timed.held_by("w", limit=1) == [(last.job, last.task)]
     assert await timed.expired(limit=1) == [last.job]
 

@@ -337,7 +337,7 @@ async def test_a_worker_that_died_in_the_middle_of_a_claim_holds_nothing(timed_r
 
     clock.forward(10 * LEASE)
 
-    assert await timed_redis.overdue(limit=10) == []
+    assert (await timed_redis.overdue(limit=10)).tasks == []
 
 
 async def test_an_outage_in_the_middle_of_a_claim_is_told(

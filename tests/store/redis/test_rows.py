@@ -185,7 +185,7 @@ async def test_sweeps_go_round_a_job_that_cannot_be_read(timed_redis: RedisStore
 
     clock.forward(HOUR)
 
-    assert await timed_redis.overdue(limit=1) == [(last.job, last.task)]
+    assert (await timed_redis.overdue(limit=1)).tasks == [(last.job, last.task)]
     assert await timed_redis.held_by("w", limit=1) == [(last.job, last.task)]
     assert await timed_redis.expired(limit=1) == [last.job]
 

@@ -178,7 +178,7 @@ async def test_sweeps_go_round_a_job_that_cannot_be_read(store: SqliteStore, clo
 
     clock.forward(HOUR)
 
-    assert await store.overdue(limit=1) == [(last.job, last.task)]
+    assert (await store.overdue(limit=1)).tasks == [(last.job, last.task)]
     assert await store.held_by("w", limit=1) == [(last.job, last.task)]
     assert await store.expired(limit=1) == [last.job]
 

@@ -20,7 +20,7 @@ from packhorse.core.models import Job, Result, TaskId
 from packhorse.errors import PackhorseError, SchemaTooNew, StoreError
 from packhorse.log import log
 from packhorse.store import sql_files
-from packhorse.store.base import Claim, Decide, Lease, Renewal
+from packhorse.store.base import Claim, Decide, Lease, OverdueTasks, Renewal
 from packhorse.store.batching import Group
 from packhorse.store.postgres import reads
 from packhorse.store.postgres.batch import Batch, Facts
@@ -123,9 +123,11 @@ class Queue(Handle):
         return _renewal(leases, await session.fetch(SQL.standing, *_lease_columns(leases)))
 
     @read
-    async def overdue(self, session: Session, limit: int) -> list[tuple[Job, TaskId]]:
-        found = await reads.readable(session, SQL.overdue, self._clock.parameter(), limit, self._plans)
-        return [(job, TaskId(row["stage"], row["element"])) for job, row in found]
+    async def overdue(self, session: Session, limit: int) -> OverdueTasks:
+        now = await session.value(SQL.time, self._clock.parameter())
+        self._clock.adjust(now)
+        found = await reads.readable(session, SQL.overdue, now, limit, self._plans)
+        return OverdueTasks(now, [(job, TaskId(row["stage"], row["element"])) for job, row in found])
 
     @read
     async def held_by(self, session: Session, worker: str, limit: int) -> list[tuple[Job, TaskId]]:

@@ -36,6 +36,8 @@ CONNECT = 2.0
 """Seconds to wait for a connection."""
 FRESH = 60.0
 """Seconds for which a better measurement of the clock is preferred to a newer one."""
+JUMP = 1.0
+"""Seconds by which a measurement may contradict an earlier one before only the newer one counts."""
 QUESTIONS = 100
 """Answered by one script, so that it does not keep others waiting."""
 HOPS = 4
@@ -219,32 +221,44 @@ class Link:
     # One command
 
     async def _once(self, command: Sequence[str | bytes | float], *, is_write: bool) -> Any:
-        async with self._free:
-            connection, age = await self._get(), self._age
-            try:
-                reply = await self._exchange(connection, command, is_write=is_write)
-            except BaseException as error:
-                if isinstance(error, exceptions.ResponseError | StoreError) and connection.is_connected:
-                    await self._put(connection, age)
-                else:
-                    await connection.disconnect(nowait=True)
-                raise
-            await self._put(connection, age)
-            return reply
+        """The time to wait for a connection counts: everybody who waits for a server that stands still is told at once.
+
+        A write gets its own time once it is sent, because when that is cut short its outcome is unknown.
+        """
+        is_sent = False
+        try:
+            async with asyncio.timeout(self.address.timeout) as limit, self._free:
+                connection, age = await self._get(), self._age
+                try:
+                    is_sent = True
+                    if is_write:
+                        limit.reschedule(asyncio.get_running_loop().time() + self.address.timeout)
+                    reply = await self._exchange(connection, command, is_write=is_write)
+                except BaseException as error:
+                    if isinstance(error, exceptions.ResponseError | StoreError) and connection.is_connected:
+                        await self._put(connection, age)
+                    else:
+                        await connection.disconnect(nowait=True)
+                    raise
+                await self._put(connection, age)
+                return reply
+        except TimeoutError as error:
+            if is_sent:
+                raise self._translate_error(error, is_write=is_write) from error
+            raise StoreUnavailable(f"Redis at {self.address.name}: no connection became free in time") from error
 
     async def _exchange(
         self, connection: AbstractConnection, command: Sequence[str | bytes | float], *, is_write: bool
     ) -> Any:
         try:
-            async with asyncio.timeout(self.address.timeout):
-                packed = connection.pack_command(*command)
-                await connection.send_packed_command(packed, check_health=False)
-                if is_write:
-                    reach("store.write.open")
-                return await connection.read_response(disconnect_on_error=False)
+            packed = connection.pack_command(*command)
+            await connection.send_packed_command(packed, check_health=False)
+            if is_write:
+                reach("store.write.open")
+            return await connection.read_response(disconnect_on_error=False)
         except (exceptions.MovedError, exceptions.NoScriptError):
             raise
-        except (exceptions.RedisError, OSError) as error:  # a timeout is one of them
+        except (exceptions.RedisError, OSError) as error:
             if not isinstance(error, exceptions.ResponseError):
                 await connection.disconnect(nowait=True)
             raise self._translate_error(error, is_write=is_write) from error
@@ -379,7 +393,8 @@ class ServerClock:
         """The server's time somewhere between ``sent`` and now, both of the monotonic clock."""
         received = time.monotonic()
         doubt = received - sent
-        if doubt <= self._doubt or received - self._at > FRESH:
+        is_set = not -doubt - JUMP < server - received - self._offset < self._doubt + JUMP
+        if doubt <= self._doubt or received - self._at > FRESH or is_set:
             self._offset, self._doubt, self._at = server - received, doubt, received
 
     @property

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import PackhorseError, StoreError
-from packhorse.store.base import Claim, Decide, Finding, Lease, Renewal
+from packhorse.store.base import Claim, Decide, Finding, Lease, OverdueTasks, Renewal
 from packhorse.store.redis import keys
 from packhorse.store.redis.claim import Claimer
 from packhorse.store.redis.client import Address
@@ -90,29 +91,35 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
 
     # Sweeps: pages of an index with their jobs. What cannot be read is passed by; who asks for it is told.
 
-    async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
-        return [(job, keys.entry_from(entry)[1]) for entry, job in await self._sweep("leases", "past", limit)]
+    async def overdue(self, limit: int) -> OverdueTasks:
+        sent = time.monotonic()
+        now, found = await self._sweep("leases", "past", limit)
+        self.now.learn(now, sent)
+        return OverdueTasks(now, [(job, keys.entry_from(entry)[1]) for entry, job in found])
 
     async def held_by(self, worker: str, limit: int) -> list[tuple[Job, TaskId]]:
-        return [(job, keys.entry_from(entry)[1]) for entry, job in await self._sweep(worker, "held", limit)]
+        _, found = await self._sweep(worker, "held", limit)
+        return [(job, keys.entry_from(entry)[1]) for entry, job in found]
 
     async def expired(self, limit: int) -> list[Job]:
-        return [job for _, job in await self._sweep("deadlines", "past", limit)]
+        return [job for _, job in (await self._sweep("deadlines", "past", limit))[1]]
 
     async def purgeable(self, limit: int) -> list[Job]:
         """Begun purges first, whatever the time: the clock that decided them may have been ahead of this one."""
-        begun = await self._sweep("purging", "all", limit)
-        over = await self._sweep("purge", "past", limit - len(begun)) if len(begun) < limit else []
+        _, begun = await self._sweep("purging", "all", limit)
+        _, over = await self._sweep("purge", "past", limit - len(begun)) if len(begun) < limit else (0.0, [])
         return [job for _, job in begun + over]
 
     async def littered(self, limit: int) -> list[Job]:
-        return [job for _, job in await self._sweep("litter", "all", limit)]
+        return [job for _, job in (await self._sweep("litter", "all", limit))[1]]
 
-    async def _sweep(self, index: str, which: str, limit: int) -> list[tuple[str, Job]]:
+    async def _sweep(self, index: str, which: str, limit: int) -> tuple[float, list[tuple[str, Job]]]:
+        """The time that the server judged the first page by, and what it found."""
         found: list[tuple[str, Job]] = []
-        passed = 0
+        passed, now = 0, self.now()
         while len(found) < limit:
-            flat = await self._link.run("sweep", self.now.argument(), index, which, passed, limit, *FIELDS)
+            at, *flat = await self._link.run("sweep", self.now.argument(), index, which, passed, limit, *FIELDS)
+            now = float(at) if passed == 0 else now
             members = [member.decode() for member in flat[::2]]
             ids = [member.partition(" ")[0] for member in members]
             jobs = dict(await jobs_from(list(zip(ids, flat[1::2], strict=True)), self._plans, self._link.ask))
@@ -122,7 +129,7 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
             passed += len(members)
             if len(members) < limit:
                 break
-        return found[:limit]
+        return now, found[:limit]
 
     # Purges
 
@@ -158,7 +165,7 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
         """Also clears ended jobs that nobody purged in a week, so that the server dropped them by itself: their index
         entries, tokens and records. Their objects are the sweep's."""
         await self._write.put(pack_ops(["XTRIM", "feed", "MAXLEN", "~", FEED]))
-        flat = await self._link.run("sweep", self.now.argument(), "purge", "past", 0, MANY, "version")
+        _, *flat = await self._link.run("sweep", self.now.argument(), "purge", "past", 0, MANY, "version")
         gone = [flat[i].decode() for i in range(0, len(flat), 2) if flat[i + 1][0] is None]
         await self._write.put(*(drop_index_entry(index, job_id) for job_id in gone for index in ENDED))
         orphans = (pack_ops(["orphan", job_id], guards=[["absent", keys.job(job_id)]]) for job_id in gone)

@@ -18,7 +18,7 @@ from packhorse.core.models import Job, Result, TaskId
 from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
 from packhorse.log import log
 from packhorse.store import sql_files
-from packhorse.store.base import Claim, Decide, Lease, Renewal
+from packhorse.store.base import Claim, Decide, Lease, OverdueTasks, Renewal
 from packhorse.store.rows import Entry, Plans, claim_from, entry
 from packhorse.store.sqlite import reads
 from packhorse.store.sqlite.commit import write_change
@@ -78,8 +78,9 @@ class Queue(Handle):
         return _renewal(db, leases)
 
     @read
-    def overdue(self, db: Session, limit: int) -> list[tuple[Job, TaskId]]:
-        return _leased(db, db.execute(SQL.overdue, (self.now(),)), limit, self._plans)
+    def overdue(self, db: Session, limit: int) -> OverdueTasks:
+        now = self.now()
+        return OverdueTasks(now, _leased(db, db.execute(SQL.overdue, (now,)), limit, self._plans))
 
     @read
     def held_by(self, db: Session, worker: str, limit: int) -> list[tuple[Job, TaskId]]:

@@ -135,11 +135,15 @@ FROM unnest($1::uuid[], $2::text[], $3::int4[], $4::text[]) AS n (job_id, stage,
 JOIN @leases AS l USING (job_id, stage, element, token)
 JOIN @jobs AS job ON job.id = l.job_id;
 
+-- name: time
+-- Asked before `overdue`, which is given the answer.
+SELECT coalesce($1::float8, @now());
+
 -- name: overdue
 SELECT job.id, job.tenant, job.user_id, job.client, job.plan, job.priority, job.trace_id, job.slot, job.status,
     job.version, job.is_purging, job.has_litter, job.state, l.stage, l.element
 FROM @leases AS l JOIN @jobs AS job ON job.id = l.job_id
-WHERE until <= coalesce($1, @now()) ORDER BY l.until LIMIT $2;
+WHERE until <= $1 ORDER BY l.until LIMIT $2;
 
 -- name: held_by
 SELECT job.id, job.tenant, job.user_id, job.client, job.plan, job.priority, job.trace_id, job.slot, job.status,

@@ -4,18 +4,18 @@ sweep: a page of an index by time or by text, with the jobs its members belong t
   ARGV[1] now, or '' for the server's own time
   ARGV[2] the index, or a worker    ARGV[3] 'past' for what is over by now, 'all', or 'held' for what the worker holds
   ARGV[4] members to pass over    ARGV[5] members at most    ARGV[6..] the fields of a job
-  returns members and the fields of their jobs, flat
+  returns the time, then members and the fields of their jobs, flat
 ]]
-local index, from, most = P .. ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
+local now, index, from, most = clock(ARGV[1]), P .. ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
 local members
 if ARGV[3] == 'past' then
-  members = call('ZRANGEBYSCORE', index, '-inf', clock(ARGV[1]), 'LIMIT', from, most)
+  members = call('ZRANGEBYSCORE', index, '-inf', now, 'LIMIT', from, most)
 elseif ARGV[3] == 'held' then
   members = leases_of(ARGV[2], from, most)
 else
   members = call('ZRANGE', index, from, from + most - 1)
 end
-local found = {}
+local found = {instant(now)}
 for _, member in ipairs(members) do
   found[#found + 1] = member
   found[#found + 1] = call('HMGET', P .. 'job:' .. job_of(member), unpack(ARGV, 6))
