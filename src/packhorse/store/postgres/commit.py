@@ -27,15 +27,9 @@ Outcome = errors.PackhorseError | None
 WRITTEN = -1
 """Stands for the stamp of a record that an earlier change of the group writes: nobody has seen what it becomes."""
 
-BLAMED = (
-    asyncpg.DataError,
-    asyncpg.IntegrityConstraintViolationError,
-    asyncpg.ProgramLimitExceededError,
-    TypeError,
-    ValueError,
-    OverflowError,
-)
-"""Something in one member cannot be written: the others are to be written without it."""
+BLAMED = (asyncpg.PostgresError, errors.StoreError, TypeError, ValueError, OverflowError)
+"""Something in one member cannot be written, or what is to be counted with it cannot be read, such as the group of its
+failure: the others are to be written without it."""
 
 
 class Member(NamedTuple):
@@ -72,12 +66,11 @@ class Commits(Handle):
         """One transaction for all. Where the server will not take one of them, each half goes alone, and so on."""
         try:
             return await self._make_once(members, refused)
-        except BLAMED as error:
+        except (errors.StoreUnavailable, errors.UnknownOutcome) as error:
+            return [error for _ in members]
+        except BLAMED as error:  # nothing of the transaction was made
             if len(members) == 1:
-                return [describe_error(error)]
-        except (errors.StoreError, asyncpg.PostgresError) as error:
-            failure = error if isinstance(error, errors.StoreError) else describe_error(error)
-            return [failure for _ in members]
+                return [error if isinstance(error, errors.PackhorseError) else describe_error(error)]
         half = len(members) // 2
         first = await self._make(members[:half], refused)
         broken = {member.fold for member, outcome in zip(members, first, strict=False) if outcome is not None}
