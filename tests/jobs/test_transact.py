@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
@@ -43,6 +44,7 @@ from tests.contract.builders import (
     settled,
     started,
     submit,
+    sure,
     words,
 )
 from tests.contract.stores import Clock
@@ -444,6 +446,35 @@ async def test_a_retry_that_came_between_does_not_hide_that_the_change_was_made(
     after = await transact(claimed.job.id, finishing(store, claimed), change_id="once")
 
     assert after == again
+
+
+async def test_a_change_that_is_made_between_the_two_reads_after_a_lost_answer_counts_as_made(
+    transact: Transactor, store: Store, faults: Faults
+) -> None:
+    claimed = await started(store)
+    faults.refuse("commit", UnknownOutcome)
+    await tried(transact, store, claimed)
+    late = replace(sure(finishing(store, claimed)(claimed.job)), id="once")
+    faults.after("made", lambda: store.commit([late]))
+
+    after = await transact(claimed.job.id, finishing(store, claimed), change_id="once")
+
+    assert after.status is Status.COMPLETED
+    assert await held(store, claimed.job.id) == after
+
+
+async def test_a_change_that_was_not_made_is_refused_after_another_look_up(
+    transact: Transactor, store: Store, faults: Faults
+) -> None:
+    claimed = await started(store)
+    faults.refuse("commit", UnknownOutcome)
+    await tried(transact, store, claimed)
+    await lose(store, claimed)
+
+    with pytest.raises(LeaseLost):
+        await transact(claimed.job.id, finishing(store, claimed), change_id="once")
+
+    assert faults.names().count("made") == 2
 
 
 async def tried(transact: Transactor, store: Store, claimed: Claim) -> PackhorseError:

@@ -36,6 +36,8 @@ class _Request:
         self.change_id = change_id
         self.tries = 0
         self.refusals = 0
+        self.was_doubted = False
+        """Whether a refusal was checked against a look-up of the change that came after it."""
         self.done: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
 
 
@@ -176,7 +178,11 @@ class Transactor:
 
     def _refuse(self, request: _Request, job: Job | None, error: Exception | None, pending: set[str]) -> None:
         """A refusal that was decided on a cached or not yet committed job is decided again on the stored one."""
+        is_doubtful = request.change_id in self._unknown and not request.was_doubted
         if request.tries == 0 or request.job_id in pending:
+            self._retry(request)
+        elif is_doubtful:  # the change may have been made between the look-up and the read, and be the reason itself
+            request.was_doubted = True
             self._retry(request)
         else:
             self._answer(request, job, error)
