@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lab.model_store import Held, Key, State
-from packhorse.background.reaper import Reaper
+from packhorse.background.steady_clock import SteadyClock
 from packhorse.core import changes, lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Lease, Renewal
-from packhorse.worker import worker
+from packhorse.worker.claims import Orphans
 
 
 def _execute_after_a_failed_claim() -> None:
@@ -63,16 +63,16 @@ def _a_worker_decides_that_a_lease_is_over() -> None:
 def _the_reaper_does_not_wait_after_an_outage() -> None:
     """An outage spends everybody's attempts."""
 
-    def check_clock(self: Reaper) -> None:
-        self._watching_since = float("-inf")
+    def steady_for(_: SteadyClock) -> float:
+        return float("inf")
 
-    _patch(Reaper, "_check_clock", check_clock)
+    _patch(SteadyClock, "steady_for", steady_for)
 
 
 def _a_lost_claim_is_forgotten() -> None:
-    async def hand_back_orphans(*_: object) -> None: ...
+    async def hand_back(*_: object) -> None: ...
 
-    _patch(worker, "hand_back_orphans", hand_back_orphans)
+    _patch(Orphans, "hand_back", hand_back)
 
 
 def _a_lost_answer_is_taken_for_a_refusal() -> None:

@@ -42,6 +42,7 @@ from packhorse.store.base import (
     Finding,
     Lease,
     Line,
+    OverdueTasks,
     Progress,
     Renewal,
     Report,
@@ -390,8 +391,8 @@ class State:
                 stopping.add(lease)
         return Renewal(frozenset(lost), frozenset(stopping))
 
-    def overdue(self, limit: int, *, now: float) -> list[tuple[Job, TaskId]]:
-        return self._leased(limit, lambda held: held.until <= now)
+    def overdue(self, limit: int, *, now: float) -> OverdueTasks:
+        return OverdueTasks(now, self._leased(limit, lambda held: held.until <= now))
 
     def held_by(self, worker: str, limit: int, *, now: float) -> list[tuple[Job, TaskId]]:
         return self._leased(limit, lambda held: held.worker == worker)

@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from packhorse import metrics
+from packhorse.core.models import Job
 from packhorse.core.plan import Status
 from packhorse.define import Pipeline
 from packhorse.define.registry import load
@@ -617,6 +619,46 @@ async def test_a_claim_whose_answer_is_lost_costs_no_attempt(tmp_path: Path, mon
     assert lost == 1
     assert job.status is Status.COMPLETED
     assert job.retry_count == 0
+
+
+async def test_a_clock_that_jumps_makes_the_worker_delete_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, lease=20)
+    for name, value in site.env.items():
+        monkeypatch.setenv(name, value)
+    ahead, sweeps = 0.0, 0
+    store = await SqliteStore.open(site.folder / "store.db", lambda: time.time() + ahead)
+    _, blobs = await site.runtime.open()
+    purgeable = store.purgeable
+
+    async def counting(limit: int) -> list[Job]:
+        nonlocal sweeps
+        sweeps += 1
+        return await purgeable(limit)
+
+    monkeypatch.setattr(store, "purgeable", counting)
+    worker = Worker(store, blobs, site.settings, await describe(site.settings.app))
+    stop = asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+    handle = await site.submit("says", text="once")
+    await site.ended(handle)
+
+    ahead, seen = 1000 * 86_400.0, sweeps
+
+    async def has_swept() -> bool | None:
+        return sweeps > seen + 2 or None
+
+    await until(has_swept, 60, site.log_text)
+    job = await site.job(handle)
+    stop.set()
+    await running
+    await store.close()
+    await site.close()
+
+    assert job.purge_at is not None
+    assert job.purge_at < time.time() + ahead
+    assert not job.is_purging
 
 
 async def test_a_sample_that_fails_does_not_end_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,11 @@ class Attempt:
         self.secrets: tuple[str, ...] = ()
         """Redacted from everything that is stored or logged of it."""
 
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Its own, and that of the stage which its commit may start."""
+        return (self.lease.token,) if self._handoff is None else (self.lease.token, self._handoff.token)
+
     async def run(self) -> Ending:
         """Run the stage and store its files. Whatever goes wrong is an ending, too."""
         self.task = asyncio.current_task()

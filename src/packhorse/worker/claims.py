@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 
+from packhorse.background.reaper import StuckJobs
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change, MakeDue
 from packhorse.core.models import Job, Result, TaskId
+from packhorse.errors import StoreError, UnknownOutcome
 from packhorse.jobs.transact import Transactor
+from packhorse.log import log
 from packhorse.store.base import Claim, Store
 
 TOKEN_SIZE = 16
@@ -17,6 +22,8 @@ TOKEN_SIZE = 16
 TOKENS_AT_ONCE = 256
 """Tokens made of one call to the system, which costs more than all the rest."""
 BATCH = 100
+LOOK = 0.5
+"""Seconds between looks for orphaned claims, for a lease after the answer to a claim was lost."""
 
 
 class Slots:
@@ -64,14 +71,55 @@ def tokens() -> Iterator[str]:
         yield from (many[at : at + TOKEN_SIZE] for at in range(0, len(many), TOKEN_SIZE))
 
 
-async def hand_back_orphans(store: Store, transact: Transactor, worker: str, running: Collection[str]) -> None:
-    """Hand back, uncounted, what the store has started for this worker without the worker knowing of it.
+class Orphans:
+    """Hands back, uncounted, what the store has started for this worker without the worker knowing of it.
 
-    Its jobs that run here are left alone: a commit that ends one stage and starts the next may be under way.
+    A claim whose answer was lost may be made long after the worker has given it up: a COMMIT waits for a slow disk, a
+    stopped server still has the command in its socket. So the worker looks often for a full lease after a lost answer,
+    and from time to time always. Nobody renews such a lease: it would end as a lost attempt that nobody ever ran.
     """
-    for job, task in await store.held_by(worker, BATCH):
-        if job.id not in running:
-            await transact.end_attempt(job, task, lifecycle.hand_back)
+
+    def __init__(
+        self, store: Store, transact: Transactor, worker: str, lease: float, own: Callable[[], Collection[str]],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """``own`` returns the tokens of all attempts that run here, and of those that a commit under way may start."""
+        self._store = store
+        self._transact = transact
+        self._worker = worker
+        self._lease = lease
+        self._own = own
+        self._monotonic = monotonic
+        self._next_look = monotonic() + lease / 3
+        self._unsure_until = -math.inf
+
+    def note_failed_claim(self, error: StoreError) -> None:
+        now = self._monotonic()
+        self._next_look = now
+        if isinstance(error, UnknownOutcome) or self.is_unsure:  # what was sent may be made when the store is back
+            self._unsure_until = now + self._lease
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether a claim that was given up may still be made."""
+        return self._monotonic() < self._unsure_until
+
+    async def hand_back(self) -> None:
+        """Look, if it is time to. No claim may be under way meanwhile."""
+        if self._monotonic() < self._next_look:
+            return
+        # What is not ours comes on top of what is, and must not be hidden by it.
+        held = await self._store.held_by(self._worker, BATCH + len(self._own()))
+        own = self._own()  # after the read: by now every attempt that it shows is known here
+        stuck = StuckJobs()
+        for job, task in held:
+            found = job.task(task)
+            if found is not None and found.token not in own:
+                with stuck.collect():
+                    if await self._transact.end_attempt(job, task, lifecycle.hand_back):
+                        log.orphan_handed_back(job.id, task.stage)
+        self._next_look = self._monotonic() + (min(LOOK, self._lease / 20) if self.is_unsure else self._lease / 3)
+        stuck.log("handing back orphaned claims")
 
 
 # Handoff: the commit that finishes a stage also starts the next one, in the slot that becomes free.
@@ -105,7 +153,7 @@ class Handoff:
         self._before = before
         self._task = task
         self._queue = before.job.plan.stage(task.stage).queue
-        self._token = token
+        self.token = token
         self._was_tried = False
 
     def extend(self, finish: Change) -> Change:
@@ -116,13 +164,13 @@ class Handoff:
         by = self._by
         kinds = by.kinds[self._queue]
         return lifecycle.follow(
-            finish, self._task, kinds=kinds, token=self._token, worker=by.worker, lease=by.lease, now=by.now()
+            finish, self._task, kinds=kinds, token=self.token, worker=by.worker, lease=by.lease, now=by.now()
         )
 
     def claim(self, job: Job, result: Result) -> Claim | None:
         """What a claim of the stage would have returned; None if the commit did not start it."""
         task = job.task(self._task)
-        if task is None or task.token != self._token:
+        if task is None or task.token != self.token:
             return None
         known = {**self._before.upstream, self._before.task.stage: (result,)}
         needs = job.plan.stage(self._task.stage).needs

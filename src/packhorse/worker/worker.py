@@ -10,6 +10,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Collection, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from packhorse.background.loop import BackgroundTask, run_forever
 from packhorse.background.reaper import DeadWorkers, Reaper
 from packhorse.background.scheduler import Scheduler, declare
 from packhorse.background.stats import QueueSampler, StatsCounter
+from packhorse.background.steady_clock import SteadyClock
 from packhorse.background.webhooks import WebhookSender, outbound_for
 from packhorse.blobs.base import Blobs
 from packhorse.core import lifecycle
@@ -37,7 +39,7 @@ from packhorse.store.collections import workers
 from packhorse.store.collections.queues import list_pauses
 from packhorse.store.collections.workers import WorkerCard, publish_definitions
 from packhorse.worker.attempt import LOST, Attempt, Outcome, Resources, StopReason
-from packhorse.worker.claims import Handoffs, Slots, hand_back_orphans, limit_total, tokens
+from packhorse.worker.claims import Handoffs, Orphans, Slots, limit_total, tokens
 from packhorse.worker.limits import Limits, past_start
 from packhorse.worker.pool import Description, Pool
 from packhorse.worker.process import Child
@@ -52,6 +54,8 @@ PAUSES = 0.5
 """Seconds between reads of which queues are paused."""
 RETRY = 0.5
 """Seconds between tries while the store is away."""
+TRUSTED_AFTER = 2
+"""Leases for which the clocks must have run evenly before anything is deleted by its age."""
 GC_THRESHOLD = 20_000
 """New objects before a collection of cycles. Python's 700 cost a supervisor a fifth of its time."""
 
@@ -73,8 +77,6 @@ class Worker:
         self._wake = asyncio.Event()
         self._claiming_now = asyncio.Lock()
         self._is_away = False
-        self._is_unsure = False
-        """A claim has failed. The store may have made it all the same."""
         self._claimed_at = time.monotonic()
         self.card = new_card(self._slots.sizes, self._kinds, Path(settings.scratch))
         scratch = Path(self.card.scratch)
@@ -94,6 +96,7 @@ class Worker:
         self._handoffs = Handoffs(
             self._slots, described.queues, self._tokens, worker=self.card.id, lease=settings.lease, now=store.now
         )
+        self._orphans = Orphans(store, self._transact, self.card.id, settings.lease, self._own_tokens)
         self._resources = Resources(
             store=store,
             blobs=blobs,
@@ -147,11 +150,20 @@ class Worker:
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         store, blobs, transact = self._store, self._blobs, self._transact
         settings, lease = self._settings, self._settings.lease
+        clock = SteadyClock(lease)
         hold = 2 * lease  # of actions: those of a dead worker are taken over as soon as its stages are
         background: list[BackgroundTask] = [
-            Reaper(store, transact, lease),
+            Reaper(store, transact, lease, clock=clock),
             DeadWorkers(store, transact, self.card, lease),
-            Janitor(store, blobs, transact, settings.orphan_after, settings.sweep, settings.failures_keep),
+            Janitor(
+                store,
+                blobs,
+                transact,
+                settings.orphan_after,
+                settings.sweep,
+                settings.failures_keep,
+                partial(clock.now, after=TRUSTED_AFTER * lease),
+            ),
             self._webhooks,
             Scheduler(store, blobs, settings, transact),
             BulkActions(store, transact, hold),
@@ -184,19 +196,19 @@ class Worker:
                 return
             try:
                 async with self._claiming_now:
-                    if self._is_unsure:
-                        running = {lease.job_id for lease in self._running}
-                        await hand_back_orphans(self._store, self._transact, self.card.id, running)
-                        self._is_unsure = False
+                    await self._orphans.hand_back()
                     has_more = await self._claim()
                 self._claimed_at = time.monotonic()
             except StoreError as error:
-                self._is_unsure = True
+                self._orphans.note_failed_claim(error)
                 await self._report_outage(error)
                 self._wake.set()
                 continue
             if has_more:
                 self._wake.set()
+
+    def _own_tokens(self) -> set[str]:
+        return {token for attempt in self._running.values() for token in attempt.tokens}
 
     async def _claim(self) -> bool:
         """Claim what there is a slot and a process for; return whether to claim again at once.
@@ -382,14 +394,23 @@ class Worker:
         log.worker_drains(len(self._running), self._settings.drain)
         async with self._claiming_now:  # a claim under way is ours, too, and must not be stranded
             pass
-        ends: list[asyncio.Future[Any]] = [asyncio.gather(*self._tasks, return_exceptions=True)]
+        orphans = asyncio.create_task(self._hand_back_orphans())
+        ends: list[asyncio.Future[Any]] = [asyncio.gather(orphans, *self._tasks, return_exceptions=True)]
         ends.append(asyncio.ensure_future(hurry.wait()))
         await asyncio.wait(ends, timeout=self._settings.drain, return_when=asyncio.FIRST_COMPLETED)
         ends[-1].cancel()
+        orphans.cancel()
         for attempt in self._running.values():
             attempt.stop(StopReason.LEAVING)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._settings.grace + self._settings.lease)
+
+    async def _hand_back_orphans(self) -> None:
+        """Until no claim that was given up can be made any more: nobody else knows that it was not run."""
+        while self._orphans.is_unsure:
+            with contextlib.suppress(StoreError):
+                await self._orphans.hand_back()
+            await asyncio.sleep(POLL)
 
     async def _leave(self) -> None:
         await self._pool.close()

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis
 from msgspec.structs import replace
+from redis.asyncio.connection import AbstractConnection
 
 from packhorse import crashpoints
 from packhorse.core import lifecycle
@@ -18,7 +19,7 @@ from packhorse.store.base import Filter, Store
 from packhorse.store.collections import workers
 from packhorse.store.collections.workers import get_bookmark
 from packhorse.store.redis import RedisStore, session
-from packhorse.store.redis.client import CONNECTIONS
+from packhorse.store.redis.client import CONNECTIONS, Link
 from tests.contract.builders import (
     CHAIN,
     SLOTTED,
@@ -153,6 +154,29 @@ async def test_a_server_that_stands_still_keeps_nobody_waiting_for_ever(
 
     server.thaw()
     assert len(await store.find(Filter())) == 1
+
+
+async def test_all_who_wait_for_a_server_that_stands_still_are_told_together(
+    server: valkey.Valkey, open_redis: OpenRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one round of connections after the other: the last of sixty would be told after fifty seconds."""
+    store = await open_redis(server.url("p:") + HASTY)
+    get, turns = Link._get, 0
+
+    async def counted(self: Link) -> AbstractConnection:
+        nonlocal turns
+        turns += 1
+        return await get(self)
+
+    monkeypatch.setattr(Link, "_get", counted)
+    server.freeze()
+
+    errors = await asyncio.gather(*(store.get(["x"]) for _ in range(10 * CONNECTIONS)), return_exceptions=True)
+
+    server.thaw()
+    assert {type(error) for error in errors} == {StoreUnavailable}
+    assert turns < 5 * CONNECTIONS
+    assert await store.get(["x"]) == [None]
 
 
 # lost answers
