@@ -22,6 +22,7 @@ from packhorse.core.plan import Status
 from packhorse.define.submit import Options
 from packhorse.errors import StoreUnavailable
 from packhorse.jobs.artifacts import referenced_keys
+from packhorse.jobs.deployment import MARK
 from packhorse.jobs.transact import Transactor
 from packhorse.runtime import Handle, Runtime
 from packhorse.settings import Settings, load
@@ -256,7 +257,7 @@ class Site:
         assert found == wanted, f"I7: orphans {found - wanted}, dangling {wanted - found}"
         assert await blobs.abandon(older_than=0) == 0, "I7: something was left unfinished"
         folder = self.folder / "blobs"
-        on_disk = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+        on_disk = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} - {MARK}
         assert on_disk in (wanted, set()), f"I7: {on_disk - wanted}"  # of a folder store; others keep nothing here
 
 
