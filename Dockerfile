@@ -19,8 +19,12 @@ COPY pyproject.toml README.md LICENSE ./
 COPY src src
 COPY apps apps
 COPY --from=page /page/vendor src/packhorse/web/static/vendor
+# What builds them, in an environment that the image does not get: by their hashes, not by what an index has today.
+COPY requirements/build.txt requirements/
+RUN python -m venv /opt/builder
+RUN /opt/builder/bin/pip install --no-cache-dir --require-hashes -r requirements/build.txt
 # packhorse and the four apps come from here, not from an index. An app's own dependencies are left to your image.
-RUN /opt/packhorse/bin/pip wheel --no-cache-dir --no-deps --wheel-dir wheels . apps/*/
+RUN /opt/builder/bin/pip wheel --no-cache-dir --no-deps --no-index --no-build-isolation --wheel-dir wheels . apps/*/
 RUN /opt/packhorse/bin/pip install --no-cache-dir --no-deps wheels/*.whl
 
 FROM python:${PYTHON}-slim

@@ -91,6 +91,7 @@ lock: setup ## Resolve the newest allowed packages and pin them with their hashe
 	$(LOCK) --upgrade requirements/node.in -o requirements/node.txt
 	$(LOCK) --upgrade --all-extras --group dev $(PROJECTS) -o requirements/dev.txt
 	$(LOCK) --upgrade --extra postgres --extra redis --extra s3 -c requirements/dev.txt pyproject.toml -o requirements/image.txt
+	$(LOCK) --upgrade -c requirements/dev.txt requirements/build.in -o requirements/build.txt
 	for name in $(PEERS); do $(LOCK) --upgrade requirements/$$name.in -o requirements/$$name.txt; done
 	$(LOCK) --upgrade --python-version 3.12 requirements/peers-oban.in -o requirements/peers-oban.txt
 

@@ -49,7 +49,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
         elif step.name == "RUN":
             carried_out(step.text, root)
             if "-m venv" in step.text:
-                lend(root / "opt" / "packhorse", root / "lent")
+                made = Path(step.text.split()[-1]).name
+                lend(root / "opt" / made, root / f"lent-{made}")
     return root
 
 
@@ -103,6 +104,14 @@ def is_healthy(env: dict[str, str]) -> bool:
     [_, words] = only(FINAL, "HEALTHCHECK").text.split("CMD ", 1)
     command = re.findall(r'"((?:[^"\\]|\\.)*)"', words)
     return subprocess.run(command, env=env, capture_output=True, timeout=LIMIT).returncode == 0
+
+
+def test_nothing_is_installed_or_built_with_what_is_not_pinned() -> None:
+    for step in of(BUILD, "RUN"):
+        if "pip install" in step.text and "wheels/" not in step.text:
+            assert "--require-hashes" in step.text
+        if "pip wheel" in step.text:
+            assert {"--no-build-isolation", "--no-index"} <= set(step.text.split())
 
 
 def test_its_steps_make_an_environment_with_our_commands(image: Path) -> None:
