@@ -13,7 +13,7 @@ import pytest
 from packhorse.core import lifecycle
 from packhorse.core.models import Job, Spec, TaskId
 from packhorse.core.plan import Plan, StagePlan
-from packhorse.errors import StoreUnavailable
+from packhorse.errors import CorruptRecord, StoreUnavailable
 from packhorse.factory import open_store
 from packhorse.http import feed as feeds
 from packhorse.http.feed import Feed, Hints, Watcher
@@ -288,6 +288,40 @@ async def test_a_record_that_cannot_be_read_silences_no_other_job(store: Store) 
 
             assert await numbers(watcher, 3) == [2, 3, 4]
             await until(lambda: broken.is_closed)
+
+
+class Torn:
+    """A store in which one part of a job cannot be read."""
+
+    def __init__(self, store: Store, what: str) -> None:
+        self._store = store
+        self._what = what
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+
+        async def read(asked: Any, **options: Any) -> Any:
+            if ONE in asked:
+                raise CorruptRecord(what=name, job_id=ONE, reason="torn")
+            return await found(asked, **options)
+
+        return read if name == self._what else found
+
+
+@pytest.mark.parametrize("what", ["progress", "events"])
+async def test_a_part_that_cannot_be_read_silences_no_other_job(store: Store, what: str) -> None:
+    await admitted(store, ONE)
+    other = await admitted(store, TWO)
+    async with fed(Torn(store, what)) as feed:
+        with feed.watch(ONE) as broken, feed.watch(TWO) as watcher:
+            for each in (broken, watcher):
+                each.catch_up()
+                each.reached(other.events, 0)
+
+            await moved(store, ONE)
+            await moved(store, TWO)
+
+            assert await numbers(watcher, 3) == [2, 3, 4]
 
 
 async def test_a_closed_feed_lets_everybody_go(store: Store) -> None:

@@ -16,12 +16,12 @@ from functools import cached_property
 from litestar.types import Receive
 
 from packhorse.core.models import Event, Job, TaskId
-from packhorse.errors import StoreError
+from packhorse.errors import CorruptRecord, StoreError
 from packhorse.http.stream import wait_for_disconnect
 from packhorse.log import log
 from packhorse.schemas.progress import PositionDocument, StageDocument, position_to_json, stages_to_json
 from packhorse.store.base import Line, Progress, Store
-from packhorse.store.collections.base import get_readable
+from packhorse.store.collections.base import get_readable, log_unreadable
 
 LOOK = 1.0
 """Seconds after which the store is read without a notification."""
@@ -252,12 +252,26 @@ class Feed:
         if not due:
             return
         jobs = await get_readable(self._store, list(due))
-        progress = await self._store.progress(list(due))
+        progress = await self._progress(list(due))
         for job_id, topic in due.items():
             if (job := jobs.get(job_id)) is None:  # deleted, or its record cannot be read
                 topic.close()
-            else:
+                continue
+            try:
                 await self._tell(topic, job, progress.get(job_id, {}))
+            except CorruptRecord as error:
+                log.job_unreadable(job_id, error)
+                topic.close()
+
+    async def _progress(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]:
+        """One by one only if that of one cannot be read: it is left out, and the others' watchers go on."""
+        try:
+            return await self._store.progress(job_ids)
+        except CorruptRecord as error:
+            if len(job_ids) == 1:
+                log_unreadable("progress", job_ids[0], str(error))
+                return {}
+            return {id: found for one in job_ids for id, found in (await self._progress([one])).items()}
 
     async def _hint(self, touched: Collection[str] | None) -> None:
         """Tell the pages of the tenants whose jobs changed; after many changes at once, all pages."""

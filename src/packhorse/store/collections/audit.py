@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from packhorse.core import json
 from packhorse.core.records import LogEntry
 from packhorse.store.base import Records
+from packhorse.store.collections.base import readable_page
 
 LOG = "audit"
 NOBODY = "\n"
@@ -42,10 +43,13 @@ async def append(store: Records, entries: Sequence[Entry], *, keep: int) -> None
 
 
 async def tail(store: Records, tenant: str | None = None, *, before: int | None = None, limit: int = 50) -> list[Entry]:
-    """Entries of the tenant, or of all, newest first, numbered below ``before``."""
+    """Entries of the tenant, or of all, newest first, numbered below ``before``; without unreadable ones."""
     topic = "" if tenant is None else _topic(tenant)
-    found = await store.tail(LOG, topic=topic, before=before, limit=limit)
-    return [replace(json.record(each.body, Entry), n=each.n) for each in found]
+    return await readable_page(
+        lambda most: store.tail(LOG, topic=topic, before=before, limit=most),
+        limit,
+        lambda each: replace(json.record(each.body, Entry), n=each.n),
+    )
 
 
 def _topic(tenant: str) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import TypeVar
 
 from packhorse.core.models import Job
-from packhorse.core.records import Drop, IndexEntry, Put, Record
+from packhorse.core.records import Drop, IndexEntry, LogEntry, Put, Record
 from packhorse.errors import Conflict, CorruptRecord, JobNotFound, SchemaTooNew
 from packhorse.log import log
 from packhorse.store.base import Records, Store
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Record | LogEntry)
 
 PAGE = 1000
 """Records read at once by who reads all of them."""
@@ -61,15 +62,27 @@ def by_id(id: str) -> tuple[IndexEntry, ...]:
     return (IndexEntry("all", id),)
 
 
-def readable(records: Iterable[Record], read: Callable[[Record], T]) -> list[T]:
+def readable(records: Iterable[R], read: Callable[[R], T]) -> list[T]:
     """Those that can be read. The others are logged and left out: one that is broken hides none of the rest."""
     found: list[T] = []
     for each in records:
         try:
             found.append(read(each))
         except CorruptRecord as error:
-            log_unreadable(each.kind, each.id, str(error))
+            what = (each.kind, each.id) if isinstance(each, Record) else ("log entry", str(each.n))
+            log_unreadable(*what, str(error))
     return found
+
+
+async def readable_page(page: Callable[[int], Awaitable[Sequence[R]]], limit: int, read: Callable[[R], T]) -> list[T]:
+    """Up to so many that can be read, looking further where some cannot: a shorter page is the last one."""
+    most = limit
+    while True:
+        records = await page(most)
+        found = readable(records, read)
+        if len(found) >= limit or len(records) < most:
+            return found[:limit]
+        most *= 2
 
 
 @lru_cache(1000)

@@ -15,7 +15,7 @@ from packhorse.core.models import FailedRun, Settled
 from packhorse.core.records import Drop, Put
 from packhorse.errors import Conflict
 from packhorse.store.base import Records
-from packhorse.store.collections.base import readable
+from packhorse.store.collections.base import readable, readable_page
 from packhorse.store.failures import Failures, Recent
 
 
@@ -81,9 +81,10 @@ async def settle_action(
 async def list_orders(
     store: Records, tenant: str, *, before: str | None = None, limit: int = 50
 ) -> list[FailureAction]:
-    """Orders of the tenant, done ones too, newest first, older than the id ``before``."""
-    found = await store.scan(ACTION, f"tenant/{tenant}", before=before, limit=limit, newest=True)
-    return [action_from(each) for each in found]
+    """Orders of the tenant, done ones too, newest first, older than the id ``before``; without unreadable ones."""
+    return await readable_page(
+        lambda most: store.scan(ACTION, f"tenant/{tenant}", before=before, limit=most, newest=True), limit, action_from
+    )
 
 
 async def get_order(store: Records, id: str) -> FailureAction | None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from packhorse.core import json
 from packhorse.core.records import Drop, IndexEntry, Put, Record, time_place
 from packhorse.store.base import Records
-from packhorse.store.collections.base import scan_all, update
+from packhorse.store.collections.base import readable, readable_page, scan_all, update
 
 KEY, SESSION = "key", "session"
 
@@ -58,12 +58,12 @@ async def get(store: Records, ids: Sequence[str]) -> list[Key | None]:
 async def list_newest(store: Records, tenant: str | None, *, before: str | None = None, limit: int = 50) -> list[Key]:
     """Keys of the tenant, or of all, newest first, older than the id ``before``. Tokens of jobs are not listed."""
     index = "all" if tenant is None else f"tenant/{tenant}"
-    return [_key(found) for found in await store.scan(KEY, index, before=before, limit=limit, newest=True)]
+    return await readable_page(lambda most: store.scan(KEY, index, before=before, limit=most, newest=True), limit, _key)
 
 
 async def list_of_job(store: Records, job_id: str) -> list[Key]:
     """All tokens of a job, newest first."""
-    return [_key(found) for found in reversed(await scan_all(store, KEY, f"job/{job_id}"))]
+    return readable(reversed(await scan_all(store, KEY, f"job/{job_id}")), _key)
 
 
 async def end(store: Records, key_id: str, at: float, by: str) -> Key | None:

@@ -9,9 +9,9 @@ from msgspec import Struct, field
 
 from packhorse.core import json
 from packhorse.core.records import Drop, IndexEntry, Put, Record, time_place
-from packhorse.errors import Conflict
+from packhorse.errors import Conflict, CorruptRecord
 from packhorse.store.base import Records
-from packhorse.store.collections.base import by_id, scan_all, update
+from packhorse.store.collections.base import by_id, log_unreadable, readable, scan_all, update
 from packhorse.store.counters import MINUTE
 
 PAUSE, READING = "pause", "reading"
@@ -46,8 +46,16 @@ async def drop_pause(store: Records, queue: str) -> bool:
 
 
 async def list_pauses(store: Records) -> list[Pause]:
-    """By the name of the queue."""
-    return [json.record(found.body, Pause) for found in await scan_all(store, PAUSE)]
+    """By the name of the queue. One that cannot be read still pauses its queue."""
+    return [_pause(found) for found in await scan_all(store, PAUSE)]
+
+
+def _pause(found: Record) -> Pause:
+    try:
+        return json.record(found.body, Pause)
+    except CorruptRecord as error:
+        log_unreadable(PAUSE, found.id, str(error))
+        return Pause(found.id, 0.0, "", "The record of this pause cannot be read. Resume the queue to remove it.")
 
 
 class Level(Struct, frozen=True, omit_defaults=True):
@@ -84,7 +92,7 @@ async def list_readings(store: Records, since: float) -> list[Reading]:
     """Those of minutes that end after ``since``, oldest first."""
     first = int(max(since, store.now() - READINGS_KEPT, 0.0) // MINUTE) * MINUTE
     found = await store.scan(READING, "time", after=time_place(first), limit=2 * READINGS_KEPT // MINUTE)
-    return [json.record(each.body, Reading) for each in found]
+    return readable(found, lambda each: json.record(each.body, Reading))
 
 
 def _place(at: int) -> IndexEntry:

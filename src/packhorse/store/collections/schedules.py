@@ -6,7 +6,6 @@ so a tick has one run, however many schedulers there are. The commit of a run's 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from msgspec.structs import asdict, replace
@@ -27,7 +26,7 @@ from packhorse.core.schedules import (
 )
 from packhorse.errors import Conflict
 from packhorse.store.base import Records
-from packhorse.store.collections.base import T, readable
+from packhorse.store.collections.base import readable, readable_page
 
 SCHEDULE, REVISION = "schedule", "revision"
 ALL, NEXT = "all", "next"
@@ -78,7 +77,7 @@ async def list_all(
     """
     first = schedule_key(*after) if after is not None else "" if tenant is None else schedule_key(tenant, "")
     last = None if tenant is None else schedule_key(tenant, "").removesuffix("/") + "0"
-    return await _readable(
+    return await readable_page(
         lambda most: store.scan(SCHEDULE, ALL, after=first, before=last, limit=most), limit, _schedule
     )
 
@@ -86,16 +85,20 @@ async def list_all(
 async def upcoming(store: Records, until: float, limit: int) -> list[Schedule]:
     """Those whose next tick comes up to that moment, the earliest first; without those that cannot be read."""
     last = time_place(until, "\x7f")
-    return await _readable(lambda most: store.scan(SCHEDULE, NEXT, before=last, limit=most), limit, _schedule)
+    return await readable_page(lambda most: store.scan(SCHEDULE, NEXT, before=last, limit=most), limit, _schedule)
 
 
 async def revisions(
     store: Records, tenant: str, schedule_id: str, *, before: int | None = None, limit: int = 50
 ) -> list[Revision]:
-    """Versions, newest first, with a number below ``before``."""
+    """Versions, newest first, with a number below ``before``; without those that cannot be read."""
     last = None if before is None else time_place(before)
-    found = await store.scan(REVISION, schedule_key(tenant, schedule_id), before=last, limit=limit, newest=True)
-    return [json.record(each.body, Revision) for each in found]
+    key = schedule_key(tenant, schedule_id)
+    return await readable_page(
+        lambda most: store.scan(REVISION, key, before=last, limit=most, newest=True),
+        limit,
+        lambda found: json.record(found.body, Revision),
+    )
 
 
 async def runs(
@@ -113,7 +116,7 @@ async def runs(
     """
     [*entries] = run_index(tenant, schedule_id, 0.0, is_open=True)
     name, last = entries[open_only].name, None if before is None else time_place(before)
-    return await _readable(lambda most: store.scan(RUN, name, before=last, limit=most, newest=True), limit, _run)
+    return await readable_page(lambda most: store.scan(RUN, name, before=last, limit=most, newest=True), limit, _run)
 
 
 async def run(store: Records, tenant: str, schedule_id: str, tick: float) -> Run | None:
@@ -161,19 +164,6 @@ async def drop(store: Records, schedule: Schedule) -> None:
     with suppress(Conflict):  # who adds a run moves the schedule, too
         drops = [Drop(REVISION, each.id) for each in versions]
         await store.put([Drop(SCHEDULE, key, stamp=schedule.stamp), *drops], quiet=True)
-
-
-async def _readable(
-    page: Callable[[int], Awaitable[Sequence[Record]]], limit: int, read: Callable[[Record], T]
-) -> list[T]:
-    """Up to so many that can be read, looking further where some cannot."""
-    most = limit
-    while True:
-        records = await page(most)
-        found = readable(records, read)
-        if len(found) >= limit or len(records) < most:
-            return found[:limit]
-        most *= 2
 
 
 def _schedule_index(schedule: Schedule, key: str) -> list[IndexEntry]:

@@ -17,7 +17,7 @@ from packhorse.core.records import Drop, IndexEntry, Put, Record, time_place
 from packhorse.core.webhooks import DELIVERY, OPEN_ENDPOINT, Delivery, put_delivery
 from packhorse.errors import Conflict, JobNotFound
 from packhorse.store.base import Records
-from packhorse.store.collections.base import AFTER_ALL, readable, scan_all
+from packhorse.store.collections.base import AFTER_ALL, readable, readable_page
 
 ENDPOINT = "endpoint"
 PAGE = 500
@@ -42,12 +42,17 @@ async def add_endpoint(store: Records, endpoint: Endpoint) -> None:
 
 
 async def list_endpoints(store: Records, tenant: str | None = None, *, only_open: bool = False) -> list[Endpoint]:
-    """Those of the tenant, or all, oldest first; ended ones too, unless only open ones are wanted."""
+    """Those of the tenant, or all, oldest first; ended ones too, unless only open ones are wanted.
+
+    One that cannot be read is logged and left out: it must not stop every submit.
+    """
     index = "open" if only_open else "all"
     if tenant is not None:
         index = f"{index}/{tenant}"
-    found = await scan_all(store, ENDPOINT, index, lambda record: _place(_endpoint(record)))
-    return [_endpoint(record) for record in found]
+    most = PAGE
+    while len(found := await store.scan(ENDPOINT, index, limit=most)) == most:
+        most *= 2  # by pages would need the place of the last one, which its body tells
+    return readable(found, _endpoint)
 
 
 async def end_endpoint(store: Records, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
@@ -101,9 +106,9 @@ async def settle_delivery(store: Records, delivery: Delivery, *, next_at: float 
 
 
 async def list_deliveries(store: Records, endpoint_id: str, limit: int = 50) -> list[Delivery]:
-    """What waits for the endpoint, newest first."""
-    found = await store.scan(DELIVERY, f"endpoint/{endpoint_id}", limit=limit, newest=True)
-    return [_delivery(each) for each in found]
+    """What waits for the endpoint, newest first; without what cannot be read."""
+    index = f"endpoint/{endpoint_id}"
+    return await readable_page(lambda most: store.scan(DELIVERY, index, limit=most, newest=True), limit, _delivery)
 
 
 async def _drop_deliveries(store: Records, endpoint_id: str) -> None:

@@ -102,7 +102,8 @@ async def enroll(store: Records, card: WorkerCard) -> None:
 
 
 async def list_all(store: Records) -> list[WorkerCard]:
-    return [json.record(found.body, WorkerCard) for found in await scan_all(store, WORKER)]
+    """By id. One that cannot be read is logged and left out, until the worker announces itself again."""
+    return readable(await scan_all(store, WORKER), lambda found: json.record(found.body, WorkerCard))
 
 
 async def dismiss(store: Records, worker: str) -> None:
@@ -130,7 +131,7 @@ async def list_lost(store: Records) -> list[Lost]:
     """Those lost within a day, the latest first; one that came back since is among them."""
     past = time_place(store.now() - LOST_KEPT, AFTER_ALL)
     latest = await store.scan(LOST, "time", after=past, limit=MOST_LOST, newest=True)
-    found = [json.record(each.body, Lost) for each in latest]
+    found = readable(latest, lambda each: json.record(each.body, Lost))
     return sorted(found, key=lambda each: (-each.missed_at, each.id))
 
 
@@ -182,7 +183,7 @@ async def save_findings(store: Records, findings: Sequence[Finding]) -> None:
 
 async def list_findings(store: Records) -> list[Finding]:
     """By part. How old a finding may be is for the reader to judge: it has a time."""
-    return [json.record(found.body, Finding) for found in await scan_all(store, FINDING)]
+    return readable(await scan_all(store, FINDING), lambda found: json.record(found.body, Finding))
 
 
 # Bookmarks: small texts in which background roles of all workers note where they are.
