@@ -78,9 +78,6 @@ class Handle:
         self.is_cancelled = False
         self.is_step = isinstance(getattr(callback, "__self__", None), asyncio.Task)
 
-    def __lt__(self, other: Handle) -> bool:
-        return (self.at, self.number) < (other.at, other.number)
-
     def cancel(self) -> None:
         self.is_cancelled = True
 
@@ -119,7 +116,7 @@ class Loop:
         self._is_fair = is_fair
         self._now = BEGIN
         self._ready: list[Handle] = []
-        self._timers: list[Handle] = []
+        self._timers: list[tuple[float, int, Handle]] = []
         self._numbers = 0
         self._tasks: list[asyncio.Task[Any]] = []
         self._hash = hashlib.blake2b(digest_size=8)
@@ -171,13 +168,13 @@ class Loop:
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> Handle:
         handle = self._handle(callback, args, context, self.current, when)
-        heapq.heappush(self._timers, handle)
+        heapq.heappush(self._timers, (handle.at, handle.number, handle))
         return handle
 
     def call_on(self, machine: Machine, delay: float, callback: Callable[..., object], *args: Any) -> Handle:
         """Let a machine call it: if it is dead by then, nothing is called; if it is stopped, later."""
         handle = self._handle(callback, args, None, machine, self._now + delay)
-        heapq.heappush(self._timers, handle)
+        heapq.heappush(self._timers, (handle.at, handle.number, handle))
         return handle
 
     def spawn(self, machine: Machine, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -244,13 +241,14 @@ class Loop:
         return is_done()
 
     def _run_one(self, deadline: float) -> bool:
-        self._wake()
+        if self._timers and self._timers[0][0] <= self._now:
+            self._wake()
         if not self._ready:
-            while self._timers and self._timers[0].is_cancelled:
+            while self._timers and self._timers[0][2].is_cancelled:
                 heapq.heappop(self._timers)
             if not self._timers:
                 return False
-            self._now = min(deadline, max(self._now, self._timers[0].at))
+            self._now = min(deadline, max(self._now, self._timers[0][0]))
             return True
         handle = self._pick()
         machine = handle.machine
@@ -277,8 +275,8 @@ class Loop:
         return True
 
     def _wake(self) -> None:
-        while self._timers and self._timers[0].at <= self._now:
-            handle = heapq.heappop(self._timers)
+        while self._timers and self._timers[0][0] <= self._now:
+            handle = heapq.heappop(self._timers)[2]
             if not handle.is_cancelled and handle.machine.is_alive:
                 self._ready.append(handle)
 

@@ -19,7 +19,7 @@ from packhorse.core.changes import Change
 from packhorse.errors import BlobUnavailable, PackhorseError, StoreError, StoreUnavailable, UnknownOutcome
 from packhorse.store.base import Store
 
-TIMEOUT = 4.0
+TIMEOUT = 2.7
 """Seconds after which a caller of the store gives up: two thirds of a lease, as with the defaults."""
 WEIGHT = 10.0
 """How much more likely a fault strikes a call that changes a job."""
@@ -187,7 +187,6 @@ class Network:
         loop, machine, server = self.loop, store.machine, self.server
         future: asyncio.Future[Any] = loop.create_future()
         is_write = name in WRITES or (name == "renew" and args[1] is not None)
-        failure = UnknownOutcome("The answer was lost.") if is_write else StoreUnavailable("No answer.")
         struck = self._faults.strike(store.faults, STORE_FAULTS, WEIGHT if self._is_weighty(name, args) else 1.0)
         if self.is_cut_off(machine) or store.generation != server.generation:
             store.generation = server.generation
@@ -211,13 +210,16 @@ class Network:
                 is_answered = False
             case "store.late":
                 landing, is_answered = TIMEOUT + severity * LATE * self.lease, False
+            case "store.slow" if severity < 0.5:
+                arrival += 2.0 * TIMEOUT * severity
             case "store.slow":
-                reply += 8.0 * severity
+                reply += 2.0 * TIMEOUT * (severity - 0.5)
         answer_after = arrival + landing + reply
         if not is_answered or answer_after > TIMEOUT:
             if kind:
                 self.disturb(machine, max(TIMEOUT, arrival + landing))
-            loop.call_later(TIMEOUT, set_exception, future, failure)
+            failure = UnknownOutcome if is_write else StoreUnavailable
+            loop.call_later(TIMEOUT, set_exception, future, failure("No answer."))
         elif kind:
             self.disturb(machine, answer_after)
         send = _Request(self, store, name, args, kwargs, future if is_answered else None, landing, reply)

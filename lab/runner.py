@@ -89,24 +89,28 @@ def _run(scenario: Scenario, fd: int) -> None:
 def run_all(scenarios: Iterable[Scenario], side_by_side: int) -> Iterator[Outcome]:
     """The outcomes, as they come. Scenarios are taken one by one, when there is room."""
     waiting = iter(scenarios)
+    running: dict[int, _Process] = {}
+    is_more = True
     with selectors.DefaultSelector() as selector:
-        running: dict[int, _Process] = {}
-        is_more = True
-        while running or is_more:
-            while is_more and len(running) < side_by_side:
-                scenario = next(waiting, None)
-                if scenario is None:
-                    is_more = False
-                    break
-                process = _Process(scenario)
-                running[process.fd] = process
-                selector.register(process.fd, selectors.EVENT_READ)
-            ended = [running[key.fd] for key, _ in selector.select(1.0) if running[key.fd].read()]
-            late = [each for each in running.values() if clock.real_time() - each.began > LONGEST]
-            for process in {each.fd: each for each in [*ended, *late]}.values():
-                selector.unregister(process.fd)  # before it is closed: forked processes have it open, too
-                del running[process.fd]
-                yield process.outcome() if process in ended else process.give_up()
+        try:
+            while running or is_more:
+                while is_more and len(running) < side_by_side:
+                    scenario = next(waiting, None)
+                    if scenario is None:
+                        is_more = False
+                        break
+                    process = _Process(scenario)
+                    running[process.fd] = process
+                    selector.register(process.fd, selectors.EVENT_READ)
+                ended = [running[key.fd] for key, _ in selector.select(1.0) if running[key.fd].read()]
+                late = [each for each in running.values() if clock.real_time() - each.began > LONGEST]
+                for process in {each.fd: each for each in [*ended, *late]}.values():
+                    selector.unregister(process.fd)  # before it is closed: forked processes have it open, too
+                    del running[process.fd]
+                    yield process.outcome() if process in ended else process.give_up()
+        finally:
+            for process in running.values():  # the caller has seen enough
+                process.give_up()
 
 
 # Shrinking.
@@ -133,10 +137,12 @@ class _Shrinker:
                 self._try([replace(self._best.scenario, workers=n) for n in range(1, workers)])
         return self._best
 
-    def _try(self, scenarios: Sequence[Scenario]) -> bool:
+    def _try(self, scenarios: Iterable[Scenario]) -> bool:
         """Keep the first of these that still fails in the same way."""
         for outcome in run_all(scenarios, self._side_by_side):
-            if outcome.invariant == self._best.invariant and clock.real_time() < self._until:
+            if clock.real_time() > self._until:
+                return False
+            if outcome.invariant == self._best.invariant:
                 self._best = outcome
                 return True
         return False
@@ -145,15 +151,14 @@ class _Shrinker:
         """Leave out halves, then quarters, down to single ones."""
         size = max(1, len(parts()) // 2)
         while parts() and clock.real_time() < self._until:
-            at = 0
-            while at < len(parts()) and clock.real_time() < self._until:
-                kept = [*parts()[:at], *parts()[at + size :]]
-                changed = replace(self._best.scenario, **with_parts(kept))  # type: ignore[arg-type]
-                if not self._try([changed]):
-                    at += size
-            if size == 1:
-                return
-            size //= 2
+            found, best = list(parts()), self._best.scenario
+            smaller = [found[:at] + found[at + size :] for at in range(0, len(found), size)]
+            is_smaller = self._try(replace(best, **with_parts(kept)) for kept in smaller)  # type: ignore[arg-type]
+            if not is_smaller:
+                if size == 1:
+                    return
+                size //= 2
+            size = min(size, max(1, len(parts()) // 2))
 
 
 def _size(outcome: Outcome) -> int:
