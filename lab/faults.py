@@ -15,7 +15,7 @@ KINDS: Mapping[str, float] = {
     "store.reply lost": 0.003,  # it happens, and the caller waits in vain for the answer
     "store.late": 0.002,  # it happens after the caller has given up
     "store.slow": 0.002,  # it takes seconds on its way, or the answer does
-    "store.twice": 0.002,  # the request is delivered a second time; the first answer counts
+    "store.twice": 0.002,  # the request is delivered a second time, at once; the first answer counts
     # Per call to the object store.
     "blobs.refused": 0.01,
     "blobs.reply lost": 0.01,

@@ -17,7 +17,7 @@ from lab.model_store import METHODS, Held, Key, State
 from packhorse.blobs.base import CHUNK, Blobs, Sum, check_key
 from packhorse.core.changes import Change
 from packhorse.errors import BlobUnavailable, PackhorseError, StoreError, StoreUnavailable, UnknownOutcome
-from packhorse.store.base import Store
+from packhorse.store.base import Store, is_own_work
 
 TIMEOUT = 2.7
 """Seconds after which a caller of the store gives up: two thirds of a lease, as with the defaults."""
@@ -57,8 +57,10 @@ class Server:
         self._rate = 0.0
         self._since = 0.0
         self._replicas: list[tuple[float, State]] = []
-        self._watchers: list[Callable[[], None]] = []
-        self._seen = 0
+        self._watchers: list[tuple[bool, Callable[[], None]]] = []
+        self.work = 0
+        """Changes that those who carry out stages have to hear of."""
+        self._seen = (0, 0)
         self._leases: dict[Key, Held] = {}
 
     # The clock.
@@ -92,19 +94,26 @@ class Server:
             return error
         if name == "erase":
             self.erased(args[0], now)
-        if self.state.mark != self._seen:
-            self._seen = self.state.mark
+        if (self.state.mark, self.work) != self._seen:
+            is_work, self._seen = self.work != self._seen[1], (self.state.mark, self.work)
             watchers, self._watchers = self._watchers, []
-            for tell in watchers:
-                tell()
+            for is_working, tell in watchers:
+                if is_working and not is_work:
+                    self._watchers.append((is_working, tell))
+                else:
+                    tell()
         return found
 
     def _tell(self, change: Change, now: float) -> None:
+        self.work += not is_own_work(change)
         self.made(change, now, self._leases)
         self._leases = dict(self.state.leases)
 
-    def watch(self, tell: Callable[[], None]) -> None:
-        self._watchers.append(tell)
+    def mark(self, *, is_working: bool) -> int:
+        return self.work if is_working else self.state.mark
+
+    def watch(self, tell: Callable[[], None], *, is_working: bool) -> None:
+        self._watchers.append((is_working, tell))
 
     # Replicas.
 
@@ -113,6 +122,8 @@ class Server:
 
     def fail_over(self, severity: float) -> float:
         """Go on with what a replica has; the time from which on everything is lost."""
+        if not self._replicas:
+            return self._loop.time()
         at, state = self._replicas[int(severity * len(self._replicas))]
         mark = self.state.mark
         self.state = state.copy()
@@ -226,7 +237,7 @@ class Network:
         loop.call_on(loop.server, arrival, send.arrive)
         if kind == "store.twice" and name != "claim":
             again = _Request(self, store, name, args, kwargs, None, landing, reply)
-            loop.call_on(loop.server, arrival + landing + 5.0 * severity, again.arrive)
+            loop.call_on(loop.server, arrival + landing + 0.01 * severity, again.arrive)
         return future
 
     async def ask_blobs(self, machine: Machine, faults: Stream, act: Callable[[], Any]) -> Any:
@@ -350,7 +361,7 @@ class RemoteStore:
         setattr(self, name, method)
         return method
 
-    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:  # noqa: ARG002
+    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
         network, loop, server = self._network, self._network.loop, self._network.server
         if network.is_cut_off(self.machine) or self.generation != server.generation:
             self.generation = server.generation
@@ -359,10 +370,11 @@ class RemoteStore:
         future: asyncio.Future[int] = loop.create_future()
 
         def tell() -> None:
-            loop.call_on(self.machine, network.latency(), set_result, future, server.state.mark)
+            if not future.done():
+                loop.call_on(self.machine, network.latency(), set_result, future, server.mark(is_working=is_working))
 
-        if server.state.mark == mark:
-            server.watch(tell)
+        if server.mark(is_working=is_working) == mark:
+            server.watch(tell, is_working=is_working)
             loop.call_later(timeout, set_result, future, mark)
         else:
             tell()

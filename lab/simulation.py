@@ -30,7 +30,7 @@ from packhorse.core.models import Job
 from packhorse.core.plan import Plan
 from packhorse.core.schedules import RUN, Run
 from packhorse.define.submit import Options
-from packhorse.jobs import artifacts
+from packhorse.jobs import artifacts, deployment
 from packhorse.jobs.submit import NewJob
 from packhorse.jobs.transact import Transactor
 from packhorse.settings import Settings
@@ -50,6 +50,8 @@ QUIET = 200.0
 """Seconds after the last fault in which everything must have ended: the lease, and the work that is left."""
 CLEAN = 120.0
 """Seconds in which the janitor must have cleaned up what is old enough."""
+SETTLED = 5.0
+"""Seconds after which a replica has what the first start of a deployment writes: its id, its pipelines."""
 WORKER_FAULTS = ("worker.killed", "worker.stopped", "worker.drained", "worker.cut off")
 TIMED_FAULTS = ("store.frozen", "clock.host", "clock.drift", "clock.server", "clock.glitch", "store.failover")
 
@@ -237,8 +239,9 @@ class Simulation:
         store, blobs = self._network.store(machine), self._network.blobs(machine)
         stop = self._stops[machine.number] = asyncio.Event()
         try:
+            await deployment.claim(store, blobs, "model:")
             await Worker(store, blobs, self._settings, self._described).run(stop)
-        except (errors.StoreError, errors.Conflict):  # it cannot start while the store is away
+        except (errors.StoreError, errors.BlobError, errors.Conflict):  # it cannot start while they are away
             pass
         except Exception:  # broad: a worker ends by an error only if the store is away
             self._ledger.fail("I13", f"{machine} ended: {traceback.format_exc()}")
@@ -327,7 +330,7 @@ class Simulation:
         """Once a second: faults of the servers and of clocks."""
         self.loop.call_later(1.0, self._tick)
         self._latest = max(self._latest, self._server.steady_now())
-        if self.scenario.rates.get("store.failover"):
+        if self.scenario.rates.get("store.failover") and self.loop.time() - BEGIN > SETTLED:
             self._server.keep_replica()
         struck = self._faults.strike(self.loop.server.faults, TIMED_FAULTS)
         if struck is None:
@@ -489,13 +492,16 @@ class Simulation:
         self._wait_for("I7", self._is_tidy, CLEAN, self._describe_objects)
 
     def _is_tidy(self) -> bool:
-        return self._objects.kept.keys() == self._all_referenced()
+        return self._job_objects() == self._all_referenced()
+
+    def _job_objects(self) -> set[str]:
+        return {key for key in self._objects.kept if key.startswith("jobs/")}
 
     def _all_referenced(self) -> set[str]:
         return set().union(*(self._referenced(job_id) for job_id in self._server.state.jobs))
 
     def _describe_objects(self) -> str:
-        kept, wanted = set(self._objects.kept), self._all_referenced()
+        kept, wanted = self._job_objects(), self._all_referenced()
         return f"orphans {sorted(kept - wanted)[:3]}, dangling {sorted(wanted - kept)[:3]}"
 
     def _are_old_gone(self) -> bool:
