@@ -10,33 +10,33 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 KINDS: Mapping[str, float] = {
-    # Per call to the store.
-    "store.refused": 0.002,  # the request is lost: nothing happens, and the caller is told so at once
-    "store.reply lost": 0.003,  # it happens, and the caller waits in vain for the answer
-    "store.late": 0.002,  # it happens after the caller has given up
-    "store.slow": 0.002,  # it takes seconds on its way, or the answer does
-    "store.twice": 0.002,  # the request is delivered a second time, at once; the first answer counts
+    # Per call that changes a job. Other calls to the store are many, and little depends on one: see `Network._weight`.
+    "store.refused": 0.02,  # the request is lost: nothing happens, and the caller is told so at once
+    "store.reply lost": 0.03,  # it happens, and the caller waits in vain for the answer
+    "store.late": 0.03,  # it happens after the caller has given up
+    "store.slow": 0.02,  # it takes seconds on its way, or the answer does
+    "store.twice": 0.01,  # the request is delivered a second time, at once; the first answer counts
     # Per call to the object store.
-    "blobs.refused": 0.01,
-    "blobs.reply lost": 0.01,
-    "blobs.late": 0.01,
-    "blobs.slow": 0.01,
+    "blobs.refused": 0.02,
+    "blobs.reply lost": 0.02,
+    "blobs.late": 0.02,
+    "blobs.slow": 0.02,
     # Per resumption of a task of a worker.
-    "worker.killed": 0.00012,
-    "worker.stopped": 0.00012,  # for up to three leases; then it goes on
-    "worker.drained": 0.00004,  # it is asked to leave, as at a deploy
-    "worker.cut off": 0.00006,  # it reaches neither store for a while
+    "worker.killed": 0.0003,
+    "worker.stopped": 0.0003,  # for up to three leases; then it goes on
+    "worker.drained": 0.0001,  # it is asked to leave, as at a deploy
+    "worker.cut off": 0.0002,  # it reaches neither store for a while
     # Per stage that runs.
     "stage.killed": 0.03,
     # Per second.
-    "store.frozen": 0.03,  # the server answers nobody for a while
+    "store.frozen": 0.05,  # the server answers nobody for a while
     "clock.host": 0.02,  # the clock of one machine jumps
     "clock.drift": 0.02,  # the server's clock runs faster or slower by a few percent, for a while
-    "clock.server": 0.0,  # the server's clock jumps, by up to an hour
+    "clock.server": 0.03,  # the server's clock jumps, by up to an hour
     "clock.glitch": 0.0,  # the server's clock is eight days ahead for a moment
     "store.failover": 0.0,  # a replica that lags takes over: what it does not have is lost
 }
-"""Every fault, and how likely it strikes where it can."""
+"""Every fault, and how likely it strikes where it can; 0: only where `--kinds` asks for it."""
 
 
 class Struck(NamedTuple):

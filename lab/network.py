@@ -21,8 +21,8 @@ from packhorse.store.base import Store, is_own_work
 
 TIMEOUT = 2.7
 """Seconds after which a caller of the store gives up: two thirds of a lease, as with the defaults."""
-WEIGHT = 10.0
-"""How much more likely a fault strikes a call that changes a job."""
+RENEWAL, OTHER = 0.2, 0.03
+"""How much less likely than a call that changes a job a fault strikes another one."""
 BLOB_TIMEOUT = 3.0
 LATE = 0.9
 """Leases after which a commit may still land when its caller has given up."""
@@ -184,12 +184,13 @@ class Network:
         for machine in machines:
             machine.healthy_since = max(machine.healthy_since, self.server.frozen_until)
 
-    def _is_weighty(self, name: str, args: tuple[Any, ...]) -> bool:
-        """Whether it changes a job, as far as one can tell before it arrives."""
+    def _weight(self, name: str, args: tuple[Any, ...]) -> float:
+        """How much depends on the call, as far as one can tell before it arrives."""
         if name == "claim":
             wants, kinds, _ = args
-            return any(self.server.state.has_ready(queue, kinds, self.server.now()) for queue in wants)
-        return name == "commit"
+            is_work = any(self.server.state.has_ready(queue, kinds, self.server.now()) for queue in wants)
+            return 1.0 if is_work else OTHER
+        return {"commit": 1.0, "made": 1.0, "renew": RENEWAL}.get(name, OTHER)
 
     def latency(self) -> float:
         return 0.0005 + 0.004 * self._rng.random()
@@ -198,7 +199,7 @@ class Network:
         loop, machine, server = self.loop, store.machine, self.server
         future: asyncio.Future[Any] = loop.create_future()
         is_write = name in WRITES or (name == "renew" and args[1] is not None)
-        struck = self._faults.strike(store.faults, STORE_FAULTS, WEIGHT if self._is_weighty(name, args) else 1.0)
+        struck = self._faults.strike(store.faults, STORE_FAULTS, self._weight(name, args))
         if self.is_cut_off(machine) or store.generation != server.generation:
             store.generation = server.generation
             self.disturb(machine, 0.1)

@@ -78,13 +78,13 @@ def scenario_of(seed: int, kinds: Collection[str] = ()) -> Scenario:
     ``kinds``: these faults strike, and no others.
     """
     rng = random.Random(f"scenario {seed}")
-    strength = rng.choice((0.5, 1.0, 2.0, 4.0))
+    strength = rng.choice((0.5, 1.0, 2.0))
     likely = [kind for kind, rate in KINDS.items() if rate]
     if rng.random() < 0.5:
-        likely = rng.sample(likely, rng.randint(1, 3))
-    rates = {kind: KINDS[kind] * strength for kind in likely if rng.random() < 0.7}
+        likely, strength = rng.sample(likely, rng.randint(1, 3)), 2.0 * strength
+    rates = {kind: KINDS[kind] * strength for kind in likely if rng.random() < 0.8}
     if kinds:
-        rates = {kind: (KINDS[kind] or 0.03) * strength for kind in kinds}
+        rates = {kind: (KINDS[kind] or 0.05) * strength for kind in kinds}
     return Scenario(
         seed=seed,
         workers=rng.randint(2, 4),
@@ -149,6 +149,7 @@ class Simulation:
         )
         self._described = describe(KEEP)
         self._plans = plans_kept_for(KEEP)
+        self._is_open = asyncio.Event()
         self._callers = 0
         self._latest = 0.0
         """The latest time that the server's clock has shown, but for what was wrong for a moment."""
@@ -218,6 +219,7 @@ class Simulation:
         for number in range(self.scenario.workers):
             self._start_worker(number)
         caller = self._new_machine("api")
+        self.loop.spawn(caller, self._open(caller))
         for number in self.scenario.jobs:
             self._callers += 1
             self.loop.spawn(caller, self._call(caller, number))
@@ -366,6 +368,7 @@ class Simulation:
         store, blobs = self._network.store(machine), self._network.blobs(machine)
         try:
             await asyncio.sleep(rng.random() * self.scenario.chaos * 0.8)
+            await self._is_open.wait()
             job = await self._submit(store, blobs, rng, number)
             if job is not None:
                 await self._follow_up(store, rng, job)
@@ -373,6 +376,16 @@ class Simulation:
             self._ledger.fail("LAB", traceback.format_exc())
         finally:
             self._callers -= 1
+
+    async def _open(self, machine: Machine) -> None:
+        """A server marks its deployment before it accepts anything."""
+        store, blobs = self._network.store(machine), self._network.blobs(machine)
+        while not self._is_open.is_set():
+            try:
+                await deployment.claim(store, blobs, "model:")
+                self._is_open.set()
+            except (errors.StoreError, errors.BlobError, errors.Conflict):
+                await asyncio.sleep(0.5)
 
     async def _submit(self, store: Store, blobs: Blobs, rng: random.Random, number: int) -> Job | None:
         plan: Plan = self._plans[rng.choice(SUBMITTED)]
@@ -492,7 +505,9 @@ class Simulation:
         self._wait_for("I7", self._is_tidy, CLEAN, self._describe_objects)
 
     def _is_tidy(self) -> bool:
-        return self._job_objects() == self._all_referenced()
+        kept, wanted = self._job_objects(), self._all_referenced()
+        # A fail-over may bring back a job whose files were deleted since: what was lost cannot be promised.
+        return kept <= wanted if self._ledger.is_lossy else kept == wanted
 
     def _job_objects(self) -> set[str]:
         return {key for key in self._objects.kept if key.startswith("jobs/")}
