@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run quick test test-all check lab bench peers screenshots docs release lock clean
+.PHONY: help setup run quick test test-all seeded check lab bench peers screenshots docs release lock clean
 
 help: ## List what can be made
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name meaning; do printf '  make %-11s %s\n' "$$name" "$$meaning"; done
@@ -58,6 +58,9 @@ test-all: setup check ## Run every test on every store, then on the newest other
 	$(BIN)/python -m tests.servers.browser
 	$(BIN)/pytest $(PROCESSES) --tier all
 	$(BIN)/python -m tests.other_python $(PROCESSES) --tier all
+
+seeded: setup ## See that the tests catch known bugs: apply each to a copy of the tree, run its tests (BUGS="name ...": some of them)
+	$(BIN)/python -m tests.seeded $(BUGS)
 
 check: setup ## Check format, lint, types, the direction of imports and the layout
 	$(BIN)/ruff format --check $(CODE)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from packhorse.auth.rate_limits import Rates
 from packhorse.store.base import Charge, Store
+from packhorse.store.sqlite import SqliteStore
+from tests.contract.stores import Clock
 
 
 async def admitted(rates: Rates, times: int, client: str = "ab12") -> int:
@@ -78,6 +81,23 @@ async def test_what_was_not_used_is_given_back(store: Store) -> None:
 
     spent = await store.spend([Charge("ratelimit:client:ab12", 0, 1000, 300.0)])
     assert spent.left == (997,)
+
+
+async def test_what_is_given_back_later_goes_where_it_was_taken(tmp_path: Path) -> None:
+    clock = Clock(1_800_000_000.0)
+    store = await SqliteStore.open(tmp_path / "timed.db", clock)
+    rates = Rates(store, 1000)
+    await admitted(rates, 3)
+
+    clock.forward(150.0)
+    await admitted(rates, 1, "another")
+    await rates.give_back()
+
+    spent = await store.spend([Charge("ratelimit:client:ab12", 0, 1000, 300.0)])
+    clock.forward(160.0)
+    later = await store.spend([Charge("ratelimit:client:ab12", 0, 1000, 300.0)])
+    assert (spent.left, later.left) == ((997,), (1000,))
+    await store.close()
 
 
 async def test_a_client_that_asks_again_is_not_given_up(store: Store) -> None:

@@ -21,6 +21,7 @@ from tests.contract.builders import (
     KINDS,
     LEASE,
     LEFT,
+    ONE,
     ONLY,
     ONNX,
     RIGHT,
@@ -98,6 +99,15 @@ async def test_a_limit_takes_the_most_urgent(store: Store) -> None:
     claims = await claim(store, 1)
 
     assert [claimed.job.id for claimed in claims] == [urgent.id]
+
+
+async def test_a_limit_holds_for_all_kinds_together(store: Store) -> None:
+    jobs = [await submit(store, graph, user=f"user {n}") for n, graph in enumerate((ONE, CHAIN, APART) * 3)]
+
+    claims = await claim(store, 4)
+
+    assert tasks(claims) == [(jobs[0].id, ONLY), (jobs[1].id, ONNX), (jobs[2].id, LEFT), (jobs[2].id, RIGHT)]
+    assert await store.ready({"default": KINDS}) == {"default": 8}
 
 
 async def test_what_the_limit_left_is_claimed_next(store: Store, other: Store) -> None:

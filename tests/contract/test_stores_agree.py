@@ -35,6 +35,7 @@ MOST_JOBS = 5
 USERS = ("ann", "bob")
 KEYS = ("k", "k2")
 ENDINGS = ("finish", "go on", "go on", "fail", "fail for good", "later", "hand back", "lose")
+VERBS = ("cancel", "retry", "retry all", "expire", "purge", "tidy")
 WORKER = "w"
 ENDPOINTS = ("e1", "e2")
 
@@ -170,11 +171,19 @@ class Stores(RuleBasedStateMachine):
         self.commit(*[other for other in others if other is not None][:1], late)
 
     @precondition(lambda self: self.model.jobs)
-    @rule(data=st.data(), verb=st.sampled_from(["cancel", "retry", "retry all", "expire", "purge", "tidy"]))
+    @rule(data=st.data(), verb=st.sampled_from(VERBS))
     def ask(self, data: st.DataObject, verb: str) -> None:
         job = self.model.jobs[data.draw(st.sampled_from(sorted(self.model.jobs)))]
-        with contextlib.suppress(PackhorseError):  # the lifecycle's own refusals: its tests know them
-            change = self.decided(job, verb)
+        change = self.decided_or_none(job, verb)
+        if change is not None:
+            self.commit(change)
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(data=st.data(), first=st.sampled_from(VERBS), second=st.sampled_from(VERBS))
+    def ask_twice_at_once(self, data: st.DataObject, first: str, second: str) -> None:
+        """Two who have decided on the same version of a job: the second writes nothing, in no store."""
+        job = self.model.jobs[data.draw(st.sampled_from(sorted(self.model.jobs)))]
+        for change in [self.decided_or_none(job, verb) for verb in (first, second)]:
             if change is not None:
                 self.commit(change)
 
@@ -359,6 +368,11 @@ class Stores(RuleBasedStateMachine):
     def cancelling(self, job: Job) -> Change | None:
         with contextlib.suppress(PackhorseError):
             return lifecycle.cancel(job, now=self.clock.now)
+        return None
+
+    def decided_or_none(self, job: Job, verb: str) -> Change | None:
+        with contextlib.suppress(PackhorseError):  # the lifecycle's own refusals: its tests know them
+            return self.decided(job, verb)
         return None
 
     def decided(self, job: Job, verb: str) -> Change | None:

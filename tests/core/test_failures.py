@@ -111,6 +111,12 @@ def test_one_that_was_started_has_until_its_deadline() -> None:
     job = running(plan(stage("only"), pending=10.0, deadline=100.0))
 
     assert job.deadline_at == NOW + 100.0
+
+
+def test_a_deadline_counts_from_the_submit_and_not_from_the_start() -> None:
+    job = started(submitted(plan(stage("only"), pending=50.0, deadline=100.0)), ONLY, now=NOW + 30.0)
+
+    assert job.deadline_at == NOW + 100.0
     assert lifecycle.expire(job, now=NOW + 99.0) is None
     assert sure(lifecycle.expire(job, now=NOW + 100.0)).after.stopping == "expire"
 

@@ -117,6 +117,37 @@ async def test_an_outage_is_waited_out(store: Store, monkeypatch: pytest.MonkeyP
         assert await written(store, 2) == [("download.started", 1), ("download.completed", 1)]
 
 
+class Slow(Away):
+    """A store that has written long before it answers."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.is_away = False
+        self.has_written = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def append(self, log: str, entries: Any, *, keep: int) -> None:
+        await super().append(log, entries, keep=keep)
+        self.has_written.set()
+        await self.may_answer.wait()
+
+
+async def test_a_flush_that_is_cancelled_writes_nothing_twice(store: Store) -> None:
+    slow = Slow(store)
+    audit = Auditor(slow, keep=1000)  # type: ignore[arg-type]
+    audit.tell("download.started", LOCAL)
+    flushing = asyncio.create_task(audit.flush())
+    await slow.has_written.wait()
+
+    flushing.cancel()
+    await asyncio.sleep(0)
+    slow.may_answer.set()
+    await asyncio.gather(flushing, return_exceptions=True)
+    await audit.close()
+
+    assert await written(store, 1) == [("download.started", 1)]
+
+
 async def test_what_cannot_be_kept_is_left_out_with_a_word(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,6 +14,7 @@ from packhorse.core.plan import Definition
 from packhorse.core.records import Record
 from packhorse.define.pipelines import Pipeline
 from packhorse.errors import InvalidInput, UnknownPipeline
+from packhorse.jobs import catalog as catalogs
 from packhorse.jobs.catalog import Catalog, Published
 
 
@@ -58,6 +59,29 @@ def catalog(registry: Registry) -> Catalog:
 
 def fields(published: Published, values: dict[str, Any]) -> set[str]:
     return {mistake["field"] for mistake in published.find_errors(values)}
+
+
+async def test_a_definition_that_has_changed_brings_its_new_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Older(Params):
+        speed: float = 1.0
+
+    class Newer(Params):
+        voice: str
+
+    monkeypatch.setattr(catalogs, "FRESH", 0.0)
+    registry = Registry(definition(Older))
+    published = catalog(registry)
+    before = await published.get("speak")
+
+    registry.found = [definition(Newer)]
+    after = await published.get("speak")
+
+    assert (fields(before, {"speed": "fast"}), fields(before, {"voice": "x"})) == ({"speed"}, {"voice"})
+    assert (after.names, fields(after, {"speed": 2.0}), fields(after, {"voice": "x"})) == (
+        ["voice"],
+        {"speed", "voice"},
+        set(),
+    )
 
 
 def test_files_are_found_by_their_schema() -> None:

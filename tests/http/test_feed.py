@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import apsw
 import pytest
 
+from packhorse.auth.access import LOCAL, Caller
 from packhorse.core import lifecycle
 from packhorse.core.models import Job, Spec, TaskId
 from packhorse.core.plan import Plan, StagePlan
@@ -17,6 +20,7 @@ from packhorse.errors import CorruptRecord, StoreUnavailable
 from packhorse.factory import open_store
 from packhorse.http import feed as feeds
 from packhorse.http.feed import Feed, Hints, Watcher
+from packhorse.http.routes.events import _Following
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Line, Report, Store
 from packhorse.store.sqlite import SqliteStore
@@ -124,6 +128,40 @@ async def test_a_job_that_ends_while_it_is_read_is_told_as_ended(store: Store, m
                     got = await watcher.next(1.0)
                     found += [(event.n, got.job.status.is_terminal) for event in got.events] if got else []
     assert [n for n, _ in found] == [2, 3, 4, 5]
+
+
+async def test_a_stream_repeats_nothing_that_the_feed_tells_while_it_reads_the_store(store: Store) -> None:
+    await admitted(store)
+    await moved(store)
+    feed = Feed(store)
+
+    async def get_job(_caller: Caller, id: str) -> Job:
+        [job] = await store.get([id])
+        assert job is not None
+        return job
+
+    async def document(_job: Job) -> dict[str, Any]:
+        return {"stages": {}, "stage": None, "stage_progress": 0.0, "progress": 0.0}
+
+    async def end() -> None:
+        await Transactor(store)(ONE, lambda job: lifecycle.cancel(job, now=store.now()))
+        await feed._look({ONE})
+
+    services: Any = SimpleNamespace(feed=feed, store=store, job=get_job, document=document)
+    on_the_way = {1: lambda: feed._look({ONE}), 4: end}
+    sent: list[int] = []
+    with feed.watch(ONE) as another:
+        another.catch_up()
+        another.reached(1, 0)
+
+        async with asyncio.timeout(LIMIT):
+            async for frame in _Following(services, LOCAL, ONE, 0, None).frames():
+                if number := re.match(rb"id: (\d+)", frame):
+                    sent.append(int(number[1]))
+                    if do := on_the_way.pop(sent[-1], None):
+                        await do()
+
+    assert sent == [1, 2, 3, 4, 5]
 
 
 async def test_a_hundred_watchers_cost_one_reader(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

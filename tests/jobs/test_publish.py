@@ -11,12 +11,14 @@ from packhorse.background.janitor import PUBLISHED, RESTING, Janitor
 from packhorse.blobs.base import Blobs
 from packhorse.core import json, lifecycle
 from packhorse.core.models import Artifact, Job, Result, Stored
+from packhorse.core.plan import Status
 from packhorse.errors import BlobUnavailable
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from packhorse.store.collections.workers import get_bookmark
 from tests.contract.builders import claim_one, finish, held, plan, settled, stage, submit
-from tests.worker.builders import EPOCH, id_at, put
+from tests.contract.stores import Clock
+from tests.worker.builders import EPOCH, id_at, put, retry
 from tests.worker.faulty import Faults
 
 PUBLISHING = plan(stage("only"), publish="here")
@@ -81,6 +83,23 @@ async def test_a_job_that_is_deleted_while_it_is_published_leaves_nothing(
 
     assert await store.get([job.id]) == [None]
     assert await published(blobs) == []
+
+
+async def test_what_was_published_stays_when_a_retry_beats_the_purge(
+    store: Store, blobs: Blobs, janitor: Janitor, clock: Clock, faults: Faults
+) -> None:
+    job = await completed(store, blobs, b"1")
+    await janitor.tick()
+    there = await published(blobs)
+    assert job.purge_at is not None
+    clock.now = job.purge_at
+    faults.after("purgeable", lambda: retry(store, job.id, "*"))
+
+    await janitor.tick()
+
+    assert (await held(store, job.id)).status is Status.PENDING
+    assert await published(blobs) == there
+    assert "published/default/here/a.txt" in there
 
 
 async def test_a_newer_job_that_comes_in_the_middle_wins(

@@ -152,7 +152,10 @@ class Site:
             job = await self.job(handle)
             return job if job.status.is_terminal else None
 
-        return await until(look, within, lambda: f"{handle.id} has not ended\n{self.log_text()[-3000:]}")
+        job = await until(look, within, lambda: f"{handle.id} has not ended\n{self.log_text()[-3000:]}")
+        told = [e.type for e in await self.events(job.id) if is_end(e) and e.data["run"] == job.run]
+        assert told == [job.status.value], f"I2: run {job.run} of {job.id} is {job.status}, but was told as {told}"
+        return job
 
     async def started(self, handle: Handle[Any], stage: str | None = None, within: float = 40.0) -> Entry:
         """What the stage itself wrote when it began."""
@@ -197,7 +200,7 @@ class Site:
 
     def _assert_events(self, job: Job, events: list[Event]) -> None:
         assert [event.n for event in events] == list(range(1, job.events + 1)), f"I6: {job.id}"
-        ends = [event for event in events if event.type in Status._value2member_map_ and Status(event.type).is_terminal]
+        ends = [event for event in events if is_end(event)]
         assert len(ends) == job.run, f"I2: {job.id} ended {len(ends)} times in {job.run} runs"
         assert ends[-1].type == job.status.value, f"I2: {job.id}"
         run, done = 1, []
@@ -270,6 +273,10 @@ async def until(look: Callable[[], Awaitable[T | None]], within: float, why: Cal
             return found
         await asyncio.sleep(0.02)
     raise AssertionError(why())
+
+
+def is_end(event: Event) -> bool:
+    return event.type in Status._value2member_map_ and Status(event.type).is_terminal
 
 
 def is_running(pid: int) -> bool:

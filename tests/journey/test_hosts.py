@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from packhorse.store.collections import workers
 from tests.journey.places import PLACES
 from tests.journey.site import LEASE, Site, until
 from tests.journey.test_outages import serving
@@ -72,9 +74,16 @@ async def test_work_of_a_machine_that_is_gone_goes_on_at_another_after_its_lease
     assert (await b.ended(handle)).retry_count == 1
 
 
+async def has_begun(site: Site) -> bool:
+    return " serves " in site.log_text()
+
+
 async def test_both_machines_take_part_and_nothing_is_done_twice(hosts: list[Site]) -> None:
     for site in hosts:
         site.start_worker()
+        await until(
+            partial(has_begun, site), 60, site.log_text
+        )  # or the first may do everything before the second is up
     handles = [await hosts[n % 2].submit("polite", user=f"user {n}", seconds=0.3) for n in range(12)]
 
     for handle in handles:
@@ -83,6 +92,10 @@ async def test_both_machines_take_part_and_nothing_is_done_twice(hosts: list[Sit
     begun = [[entry.job_id for entry in site.ledger() if entry.what == "begin"] for site in hosts]
     assert all(begun)
     assert sorted(begun[0] + begun[1]) == sorted(handle.id for handle in handles)
+    events = [event for handle in handles for event in await hosts[0].events(handle.id)]
+    started_by = {event.data["worker"] for event in events if event.type == "stage_started"}
+    known = {card.id for card in await workers.list_all(await hosts[0].store())}
+    assert (len(started_by), known) == (2, started_by), "two machines of one host name are two workers"
 
 
 async def test_a_cancel_at_one_machine_stops_what_runs_on_the_other(hosts: list[Site]) -> None:

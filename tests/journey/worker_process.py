@@ -8,6 +8,8 @@ import os
 import signal
 from collections import Counter
 
+import psutil
+
 from packhorse import crashpoints, host
 from packhorse.factory import open_both
 from packhorse.settings import load
@@ -27,11 +29,20 @@ def hang(point: str, pass_number: int) -> None:
     crashpoints.hook = passing
 
 
+def is_ours(pid: int) -> bool:
+    """Whether it is this process or comes from it: those of another machine have no pid here."""
+    try:
+        return os.getpid() in (pid, *(parent.pid for parent in psutil.Process(pid).parents()))
+    except psutil.Error:
+        return False
+
+
 async def main() -> None:
     settings = load().settings
     if "JOURNEY_HOST" in os.environ:  # as if it ran on a machine of its own: nobody else can see whether it lives
-        name = os.environ["JOURNEY_HOST"]
+        name, born = os.environ["JOURNEY_HOST"], host.born
         host.boot = lambda: name
+        host.born = lambda pid, **options: born(pid, **options) if is_ours(pid) else None
     store, blobs = await open_both(settings)
     worker = Worker(store, blobs, settings, await describe(settings.app))
     stop = asyncio.Event()

@@ -22,7 +22,8 @@ Act = Callable[[Run, Listener], Outcome | Exception | None]
 
 
 def returns(value: bytes = b'"done"') -> Act:
-    return lambda run, _: Returned(run.call, Document(value), None, has_scratch=True)
+    """Uses no scratch folder, and says so as a child does: then nobody looks for one afterwards."""
+    return lambda run, _: Returned(run.call, Document(value), None, has_scratch=False)
 
 
 def returns_files(*names: str) -> Act:

@@ -110,6 +110,19 @@ async def test_a_stage_is_told_who_it_runs_for_and_finds_its_inputs(
     assert (run.attempt, run.element, run.limit) == (1, 0, 1000)
 
 
+async def test_the_inputs_of_a_stage_that_used_no_scratch_itself_are_gone_too(
+    store: Store, blobs: Blobs, stand: MakeStand
+) -> None:
+    await put(blobs, "jobs/x/a", b"came in")
+    await submit(store, ONE, Spec(b'{"$file":0}', (Input("text", 0, Stored("jobs/x/a", "a.txt", 7, "")),)))
+    on = stand(await claim_one(store), returns())
+
+    await on.carry()
+
+    assert Path(on.puppet.runs[0].parameters.files[0][0]).is_relative_to(on.scratch)
+    assert not on.scratch.exists()
+
+
 async def test_a_stage_of_a_scheduled_job_is_told_its_tick_and_what_the_run_before_returned(
     store: Store, stand: MakeStand
 ) -> None:

@@ -35,6 +35,9 @@ from packhorse.worker.process import Child
 from packhorse.worker.worker import Worker
 from tests.journey.site import ROOT, Site, until
 
+LEAVES = 0.3
+"""Seconds in which a worker that does not wait for its claim has begun to leave."""
+
 
 class Held(SqliteStore):
     """Answers a claim that found something only when it is told to; what it has committed is committed."""
@@ -63,11 +66,12 @@ async def test_a_claim_under_way_when_the_worker_is_told_to_leave_is_not_strande
     await store.has_claimed.wait()
 
     stop.set()
-    await asyncio.sleep(0)
+    has_left, _ = await asyncio.wait([running], timeout=LEAVES)
     store.may_answer.set()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, 60)
 
     job = await site.job(handle)
+    assert not has_left
     assert (job.status, job.retry_count) == (Status.RUNNING, 0)
     assert job.running_tasks() == []
     assert await workers.list_all(store) == []

@@ -406,6 +406,32 @@ async def test_a_lease_ends_by_the_servers_clock_whoever_granted_it(
     assert 0 < left <= LEASE
 
 
+@pytest.mark.parametrize("wrong", [-86_400.0, 86_400.0])
+async def test_a_lease_is_renewed_by_the_servers_clock_whatever_the_hosts_says(
+    pg: PostgresStore, raw: Raw, wrong: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed = await started(pg, lease=LEASE)
+    astray(pg, wrong, monkeypatch)
+
+    await pg.renew([lease_of(claimed)], 10 * LEASE)
+
+    left = await raw.fetchval("SELECT until - extract(epoch FROM clock_timestamp())::float8 FROM leases")
+    assert LEASE < left <= 10 * LEASE
+    assert (await pg.overdue(limit=10)).tasks == []
+
+
+@pytest.mark.parametrize("wrong", [-86_400.0, 86_400.0])
+async def test_a_lease_is_overdue_by_the_servers_clock_whatever_the_hosts_says(
+    pg: PostgresStore, wrong: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = await started(pg, lease=0.0)
+    await started(pg, lease=LEASE)
+    astray(pg, wrong, monkeypatch)
+
+    assert [job.id for job, _ in (await pg.overdue(limit=10)).tasks] == [over.job.id]
+    assert await pg.commit([lifecycle.lose(over.job, ONLY, token=over.token, now=pg.now())]) == [None]
+
+
 async def test_the_servers_time_is_known_to_the_handle_and_never_ahead(pg: PostgresStore, raw: Raw) -> None:
     await submit(pg)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 import redis
@@ -11,7 +12,7 @@ from packhorse.store.base import Finding
 from packhorse.store.redis import RedisStore
 from packhorse.store.redis.client import FRESH, ServerClock
 from packhorse.store.redis.store import findings as judge
-from tests.contract.builders import LEASE, claim, started, submit
+from tests.contract.builders import LEASE, claim, claim_one, lease_of, started, submit
 from tests.servers import valkey
 from tests.store.redis.inside import OpenRedis
 
@@ -126,6 +127,30 @@ async def test_leases_go_by_the_servers_clock_and_not_the_workers(
     assert wrong.now() > redis_store.now() + LEASE
     assert (await wrong.overdue(limit=10)).tasks == []
     assert (await redis_store.held_by("w", limit=10))[0][0] == claimed.job
+
+
+@pytest.mark.parametrize("wrong", [-86_400.0, 86_400.0])
+async def test_a_lease_is_granted_and_renewed_by_the_servers_clock_whatever_the_hosts_says(
+    redis_store: RedisStore, raw: redis.Redis, prefix: str, wrong: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await submit(redis_store)
+    here = time.time
+    monkeypatch.setattr(time, "time", lambda: here() + wrong)
+    redis_store.now._offset += wrong
+    monkeypatch.setattr(redis_store.now, "learn", lambda *_: None)
+
+    def left() -> float:
+        found: Any = raw.zrange(f"{prefix}leases", 0, -1, withscores=True)
+        return float(found[0][1]) - raw.time()[0]
+
+    claimed = await claim_one(redis_store, lease=LEASE)
+    granted = left()
+    await redis_store.renew([lease_of(claimed)], 10 * LEASE)
+    renewed = left()
+
+    assert 0 < granted <= LEASE + 1
+    assert LEASE + 1 < renewed <= 10 * LEASE + 1
+    assert (await redis_store.overdue(limit=10)).tasks == []
 
 
 async def test_what_is_due_at_once_is_due_at_once_by_the_servers_clock_too(redis_store: RedisStore) -> None:
