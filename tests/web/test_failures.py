@@ -82,7 +82,7 @@ def test_one_is_retried_first_and_if_that_is_mended_all_are(page: Page, client: 
     expect(page.get_by_role("heading", level=1)).to_have_text("Retry 2 failures?")
     expect(page.get_by_role("region", name="Table of failures").locator("tbody tr")).to_have_count(2)
     check_access(page)
-    page.get_by_label("How many a second at most").fill("20")
+    page.get_by_label("Maximum per second").fill("20")
     page.get_by_role("button", name="Retry 2").click()
     page.evaluate("window.mark = 1")
 
@@ -100,11 +100,11 @@ def test_a_group_is_dismissed_with_a_reason_and_out_of_sight_until_it_is_looked_
     page.goto(f"/failures/groups/{fingerprint}")
     page.get_by_role("link", name="Dismiss…").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Dismiss 2 failures?")
-    page.get_by_label("Why?").fill("   ")
+    page.get_by_label("Reason").fill("   ")
     page.get_by_role("button", name="Dismiss 2").click()
-    expect(page.get_by_label("Why?")).to_have_accessible_description("Say why they are dismissed")
+    expect(page.get_by_label("Reason")).to_have_accessible_description("Give a reason for dismissing these failures")
     assert client.failure_group(fingerprint)["open"] == 2
-    page.get_by_label("Why?").fill("it is known")
+    page.get_by_label("Reason").fill("it is known")
     page.get_by_role("button", name="Dismiss 2").click()
 
     expect(figure(page, "Dismissed")).to_have_text("2")
@@ -122,10 +122,10 @@ def test_a_group_is_dismissed_with_a_reason_and_out_of_sight_until_it_is_looked_
 def test_a_pace_that_is_none_is_told_beside_its_field(page: Page, client: Client) -> None:
     fingerprint = failed(client, "Not so fast.")
     page.goto(f"/failures/retry?fingerprint={fingerprint}")
-    page.get_by_label("How many a second at most").fill("nan")
+    page.get_by_label("Maximum per second").fill("nan")
     page.get_by_role("button", name="Retry 1").click()
 
-    field = page.get_by_label("How many a second at most")
+    field = page.get_by_label("Maximum per second")
     expect(field).to_have_attribute("aria-invalid", "true")
     expect(field).to_have_value("nan")
     assert client.failure_group(fingerprint)["open"] == 1
@@ -143,7 +143,7 @@ def test_single_failures_are_filtered_by_an_address_that_can_be_shared(page: Pag
     expect(page).to_have_url(re.compile("user_id=filtered0"))
     expect(rows).to_have_count(1)
 
-    page.get_by_role("link", name="Retry all open ones like this").click()
+    page.get_by_role("link", name="Retry all matching open failures").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Retry 1 failure?")
     page.get_by_role("button", name="Retry 1").click()
     expect(page).to_have_url(re.compile("/failures/orders/"))
@@ -163,7 +163,7 @@ def test_what_there_is_can_be_chosen_to_filter_by(page: Page, client: Client) ->
     assert "choosable" in [each.get_attribute("value") for each in offered["schedule_id"].all()]
     page.get_by_label("Pipeline").select_option("greet")
     page.get_by_role("button", name="Show").click()
-    expect(page.get_by_text("There are no such failures.")).to_be_visible()
+    expect(page.get_by_text("No failures match these filters.")).to_be_visible()
     expect(page.get_by_label("Pipeline")).to_have_value("greet")
     page.goto("/failures?pipeline=long-gone")
     expect(page.get_by_label("Pipeline")).to_have_value("long-gone")
@@ -174,7 +174,7 @@ def test_who_chooses_nothing_is_told_so(page: Page) -> None:
 
     assert answer is not None
     assert answer.status == 422
-    expect(page.locator("main")).to_contain_text("No failures are chosen")
+    expect(page.locator("main")).to_contain_text("No failures selected")
     page.get_by_role("link", name="Back to failures").click()
     expect(page).to_have_url(re.compile("/failures$"))
 
@@ -228,7 +228,7 @@ def test_what_somebody_has_written_is_only_text(page: Page, place: Place, runnin
     check_harmless(page, *CORPUS)
     page.get_by_role("link", name="Dismiss…").click()
     check_harmless(page, *CORPUS)
-    page.get_by_label("Why?").fill(ALL)
+    page.get_by_label("Reason").fill(ALL)
     page.get_by_role("button", name="Dismiss 1").click()
     expect(figure(page, "Dismissed")).to_have_text("1")
     check_harmless(page, *CORPUS)

@@ -95,14 +95,14 @@ def test_a_failed_one_says_why_and_is_retried_from_a_stage(page: Page, client: C
     expect(page.locator("#error")).to_have_text("NO_LUCK in finish_up: It is broken.")
 
     mend.touch()
-    page.get_by_label("Retry").select_option("from finish_up on")
+    page.get_by_label("Retry").select_option("from finish_up")
     page.get_by_role("button", name="Retry").click()
 
-    expect(page.locator(".said")).to_have_text("Run 2 is asked for.")
+    expect(page.locator(".said")).to_have_text("Retry started (run 2).")
     expect(page.locator("h1 .status")).to_contain_text("completed")
     assert [client.get(job.id)["stages"][name]["attempt"] for name in ("prepare", "finish_up")] == [0, 1]
     page.locator("#events > summary").click()
-    expect(page.locator("#events")).to_contain_text("Run 2 was asked for")
+    expect(page.locator("#events")).to_contain_text("Retry started (run 2)")
 
 
 def test_one_that_failed_was_not_at_its_end(page: Page, client: Client) -> None:
@@ -155,7 +155,7 @@ def test_it_is_deleted_after_a_question(page: Page, client: Client, tmp_path: Pa
     page.get_by_role("link", name="Delete").click()
     expect(page.locator("main")).to_contain_text(job.id)
     check_access(page)
-    page.get_by_role("link", name="Keep it").click()
+    page.get_by_role("link", name="Cancel").click()
     page.get_by_role("link", name="Delete").click()
     page.get_by_role("button", name="Delete 1 job").click()
 
@@ -169,7 +169,7 @@ def test_its_result_is_promoted(page: Page, client: Client, running: Server) -> 
 
     page.get_by_role("button", name="Promote").click()
 
-    expect(page.locator(".said")).to_have_text("7 files are promoted.")
+    expect(page.locator(".said")).to_have_text("7 files promoted.")
     assert (running.place.folder / "kept" / job["job_id"]).is_dir()
 
 

@@ -95,15 +95,15 @@ def test_a_job_moves_without_a_reload_and_what_is_picked_stays_picked(page: Page
 
     assert page.evaluate("window.mark") == 1
     expect(pick(page, job)).to_be_checked()
-    expect(page.locator("#picked")).to_have_text("With 1 selected")
+    expect(page.locator("#picked")).to_have_text("1 selected:")
 
 
 def test_two_that_are_picked_are_cancelled_then_retried_then_deleted(page: Page, client: Client, user: str) -> None:
     first, second, other = waiting(client, user, 3)
     for verb, asked, told in (
-        ("Cancel…", "Cancel 2 jobs", "2 jobs are cancelled."),
-        ("Retry…", "Retry 2 jobs", "2 jobs are started again."),
-        ("Delete…", "Delete 2 jobs", "2 jobs are deleted."),
+        ("Cancel…", "Cancel 2 jobs", "2 jobs cancelled."),
+        ("Retry…", "Retry 2 jobs", "2 jobs retried."),
+        ("Delete…", "Delete 2 jobs", "2 jobs deleted."),
     ):
         page.goto(f"/jobs?user_id={user}")
         pick(page, first).check()
@@ -131,7 +131,7 @@ def test_one_that_is_picked_is_one(page: Page, client: Client, user: str) -> Non
     expect(page.get_by_role("heading", level=1)).to_have_text("Cancel 1 job?")
     page.get_by_role("button", name="Cancel 1 job").click()
 
-    expect(page.get_by_role("status").first).to_have_text("1 job is cancelled.")
+    expect(page.get_by_role("status").first).to_have_text("1 job cancelled.")
 
 
 def test_what_cannot_be_done_is_said_before_and_left_alone(page: Page, client: Client, user: str) -> None:
@@ -141,9 +141,9 @@ def test_what_cannot_be_done_is_said_before_and_left_alone(page: Page, client: C
     page.get_by_label("Select all on this page").check()
     page.get_by_role("button", name="Cancel…").click()
 
-    expect(page.get_by_text("Left as they are: 1 completed.")).to_be_visible()
+    expect(page.get_by_text("Not changed: 1 completed.")).to_be_visible()
     page.get_by_role("button", name="Cancel 1 job").click()
-    expect(page.get_by_role("status").first).to_have_text("1 job is cancelled. Left as they are: 1 completed.")
+    expect(page.get_by_role("status").first).to_have_text("1 job cancelled. Not changed: 1 completed.")
     assert [client.get(each["job_id"])["status"] for each in (done, job)] == ["completed", "cancelled"]
 
 
@@ -160,16 +160,16 @@ def test_all_that_match_are_cancelled_in_steps_until_all_are_done(
     page, has_script = anybody
     waiting(client, user, 230)
     page.goto(f"/jobs?user_id={user}&status=pending")
-    page.get_by_label("all 230 that match").check()
+    page.get_by_label("all 230 matching jobs").check()
     page.get_by_role("button", name="Cancel…").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Cancel 230 jobs?")
     [late] = waiting(client, user, 1)
     page.get_by_role("button", name="Cancel 230 jobs").click()
     if not has_script:
-        expect(page.get_by_role("heading", level=1)).to_have_text("200 jobs are cancelled, and there are more")
-        page.get_by_role("button", name="Go on").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("200 jobs cancelled so far")
+        page.get_by_role("button", name="Continue").click()
 
-    expect(page.get_by_role("status").first).to_have_text("230 jobs are cancelled.")
+    expect(page.get_by_role("status").first).to_have_text("230 jobs cancelled.")
     expect(rows(page)).to_have_count(1)
     assert client.count(user=user, status="cancelled")["count"] == 230
     assert client.get(late["job_id"])["status"] == "pending"
@@ -180,20 +180,20 @@ def test_nothing_picked_is_nothing_done(anybody: tuple[Page, bool], client: Clie
     [job] = waiting(client, user, 1)
     page.goto(f"/jobs?user_id={user}")
     if has_script:
-        expect(page.locator("#picked")).to_have_text("Nothing is selected")
+        expect(page.locator("#picked")).to_have_text("No jobs selected")
         for name in ("Cancel…", "Retry…", "Delete…"):
             expect(page.get_by_role("button", name=name)).to_be_disabled()
         pick(page, job).check()
         expect(page.get_by_role("button", name="Delete…")).to_be_enabled()
         pick(page, job).uncheck()
         expect(page.get_by_role("button", name="Delete…")).to_be_disabled()
-        page.get_by_label("all 1 that match").check()
+        page.get_by_label("all 1 matching job").check()
         expect(page.get_by_role("button", name="Delete…")).to_be_enabled()
         return
     page.get_by_role("button", name="Delete…").click()
 
-    expect(page.get_by_role("heading", level=1)).to_have_text("Nothing is selected")
-    page.get_by_role("link", name="Back to the jobs").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("No jobs selected")
+    page.get_by_role("link", name="Back to jobs").click()
     expect(rows(page)).to_have_count(1)
 
 
@@ -213,7 +213,7 @@ def test_a_job_is_picked_and_cancelled_by_keyboard_alone(page: Page, client: Cli
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
 
-    expect(page.get_by_role("status").first).to_have_text("1 job is cancelled.")
+    expect(page.get_by_role("status").first).to_have_text("1 job cancelled.")
     assert client.get(job["job_id"])["status"] == "cancelled"
 
 
@@ -247,6 +247,6 @@ def test_whatever_a_user_is_called_is_only_text(page: Page, client: Client, host
     page.get_by_role("button", name="Cancel…").click()
     expect(page.get_by_role("cell", name=hostile)).to_be_visible()
     page.get_by_role("button", name="Cancel 1 job").click()
-    expect(page.get_by_role("status").first).to_have_text("1 job is cancelled.")
+    expect(page.get_by_role("status").first).to_have_text("1 job cancelled.")
     expect(page.get_by_label("User")).to_have_value(hostile)
     assert page.locator("img").count() == 0

@@ -121,7 +121,7 @@ def test_all_that_is_filled_in_comes_to_the_job(anybody: Page, client: Client, u
     page.locator("#f-is_final").check()
     page.locator("#f-is_known").select_option("false")
     page.locator("#f-colour").select_option("green")
-    page.get_by_text("When it is done").click()
+    page.get_by_text("Start time and priority").click()
     page.locator("#f-priority").fill("5")
     page.locator("#f-delay").fill("10ms")
 
@@ -145,7 +145,7 @@ def test_mistakes_are_told_beside_their_fields_and_what_was_typed_stays(anybody:
     page.locator("#f-size").fill('{"width": ')
     page.locator("#f-remark").fill(HOSTILE)
     page.locator("#f-is_public").uncheck()
-    page.get_by_text("When it is done").click()
+    page.get_by_text("Start time and priority").click()
     page.locator("#f-delay").fill("soon")
     page.get_by_role("button", name="Submit").click()
 
@@ -161,9 +161,9 @@ def test_mistakes_are_told_beside_their_fields_and_what_was_typed_stays(anybody:
 
 def test_a_delay_that_is_none_opens_where_it_stands(anybody: Page) -> None:
     begun(anybody)
-    anybody.get_by_text("When it is done").click()
+    anybody.get_by_text("Start time and priority").click()
     anybody.locator("#f-delay").fill("soon")
-    anybody.get_by_text("When it is done").click()
+    anybody.get_by_text("Start time and priority").click()
     anybody.get_by_role("button", name="Submit").click()
 
     expect(mistake(anybody, "delay")).not_to_be_empty()
@@ -199,7 +199,7 @@ def test_a_taken_slot_links_the_job_that_has_it(anybody: Page, client: Client, u
     page.locator("#f-text").set_input_files({"name": "b.txt", "mimeType": "text/plain", "buffer": b"b"})
     page.get_by_role("button", name="Submit").click()
 
-    expect(page.get_by_role("link", name="See the active job")).to_have_attribute("href", f"/jobs/{first['job_id']}")
+    expect(page.get_by_role("link", name="Show the active job")).to_have_attribute("href", f"/jobs/{first['job_id']}")
     expect(page.locator("#f-user_id")).to_have_value(user)
     client.cancel(first["job_id"])
 

@@ -60,7 +60,7 @@ def test_a_queue_is_paused_with_a_reason_and_goes_on(page: Page, client: Client)
     page.goto("/queues")
     row = page.get_by_role("region", name="Queues").get_by_role("row", name="onnx")
     row.get_by_text("Pause", exact=True).click()
-    row.get_by_label("Why onnx is paused").fill(HOSTILE)
+    row.get_by_label("Reason for pausing onnx").fill(HOSTILE)
     row.get_by_role("button", name="Pause onnx").click()
 
     expect(row).to_contain_text("paused")
@@ -86,10 +86,10 @@ def test_the_worker_is_there_with_what_it_does(page: Page, client: Client) -> No
 
 def test_a_key_is_made_shown_once_and_revoked(page: Page) -> None:
     page.goto("/keys")
-    page.get_by_text("Make a key").click()
+    page.get_by_text("Create a key").click()
     page.get_by_label("Name").fill(HOSTILE)
     page.get_by_label("operate", exact=True).check()
-    page.get_by_role("button", name="Make the key").click()
+    page.get_by_role("button", name="Create key").click()
 
     text = page.locator("#text").inner_text()
     assert text.startswith("ph_")
@@ -101,18 +101,18 @@ def test_a_key_is_made_shown_once_and_revoked(page: Page) -> None:
     expect(row).to_contain_text("submit, read, operate")
     row.get_by_role("link").click()
     check_access(page)
-    page.get_by_label("End this key for good").check()
-    page.get_by_role("button", name="Revoke the key").click()
+    page.get_by_label("Revoke this key permanently").check()
+    page.get_by_role("button", name="Revoke key").click()
 
     expect(page.get_by_role("row", name=text[3:23])).to_contain_text("ended")
 
 
 def test_what_a_key_cannot_have_is_said_beside_its_field(page: Page) -> None:
     page.goto("/keys")
-    page.get_by_text("Make a key").click()
+    page.get_by_text("Create a key").click()
     page.get_by_label("admin", exact=True).check()
     page.get_by_label("Only for this user").fill("ann")
-    page.get_by_role("button", name="Make the key").click()
+    page.get_by_role("button", name="Create key").click()
 
     expect(page.get_by_role("alert")).to_contain_text("cannot act for one user only")
     expect(page.get_by_label("Only for this user")).to_have_value("ann")

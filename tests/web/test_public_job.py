@@ -30,8 +30,8 @@ def shared(page: Page, job_id: str) -> str:
     """A link, as an operator makes it."""
     page.goto(f"/jobs/{job_id}")
     page.get_by_role("link", name="Share").click()
-    page.get_by_label("It works for").select_option("1 hour")
-    page.get_by_role("button", name="Make a link").click()
+    page.get_by_label("Valid for").select_option("1 hour")
+    page.get_by_role("button", name="Create link").click()
     return page.locator("#link-made").inner_text()
 
 
@@ -49,10 +49,10 @@ def test_a_link_is_opened_by_somebody_else_who_sees_it_through(
     expect(other.locator(".steps li")).to_have_text(["Prepare done", "Finish up now"])
     job.open(2)
 
-    expect(other.locator("h1")).to_have_text("It is done")
+    expect(other.locator("h1")).to_have_text("Your result is ready")
     assert other.evaluate("window.mark") == 1
     with other.expect_download() as saved:
-        other.get_by_role("link", name="Download the result").click()
+        other.get_by_role("link", name="Download result").click()
     assert Path(saved.value.path()).read_text() == '{"done":1,"note":""}'
 
 
@@ -61,9 +61,9 @@ def test_who_waits_cancels(page: Page, other: Page, client: Client, tmp_path: Pa
     job.reaches("prepare")
     other.goto(shared(page, job.id))
 
-    other.get_by_role("button", name="Cancel it").click()
+    other.get_by_role("button", name="Cancel job").click()
 
-    expect(other.locator("h1")).to_have_text("It was cancelled")
+    expect(other.locator("h1")).to_have_text("Cancelled")
     assert client.get(job.id)["status"] == "cancelled"
 
 
@@ -76,8 +76,8 @@ def test_a_link_that_is_taken_back_says_so(page: Page, other: Page, client: Clie
     page.get_by_role("link", name="Back to the job").click()
     page.get_by_role("link", name="Share").click()
     page.get_by_role("button", name="Revoke").click()
-    expect(page.locator(".said")).to_have_text("The link does not work any more.")
-    expect(page.locator("main")).to_contain_text("There is none.")
+    expect(page.locator(".said")).to_have_text("Link revoked.")
+    expect(page.locator("main")).to_contain_text("No active links.")
     other.goto(link)
 
     expect(other.locator("h1")).to_have_text("This link does not work")
@@ -105,7 +105,7 @@ def test_a_failure_is_told_without_what_is_inside(
 
     other.goto(shared(page, job["job_id"]))
 
-    expect(other.locator("h1")).to_have_text("It could not be finished")
+    expect(other.locator("h1")).to_have_text("Failed")
     expect(other.locator("main")).to_contain_text(told)
     for inside in ("0x7f", "Traceback", "nowhere", "ann"):
         expect(other.locator("main")).not_to_contain_text(inside)
@@ -119,10 +119,10 @@ def test_its_place_among_those_who_wait_is_told(page: Page, other: Page, client:
 
     other.goto(shared(page, job_id))
 
-    expect(other.locator("h1")).to_have_text("Waiting for its turn")
-    expect(other.locator("#ahead")).to_have_text("There is 1 before it.")
+    expect(other.locator("h1")).to_have_text("Waiting")
+    expect(other.locator("#ahead")).to_have_text("1 job is ahead of it.")
     before.ends()
-    expect(other.locator("h1")).to_have_text("It is done")
+    expect(other.locator("h1")).to_have_text("Your result is ready")
 
 
 @pytest.mark.parametrize("look", LOOKS)

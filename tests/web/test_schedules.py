@@ -29,7 +29,7 @@ def made(client: Client, id: str, **changes: object) -> None:
 
 
 def saved(page: Page) -> None:
-    page.get_by_role("button", name="Look at it first").click()
+    page.get_by_role("button", name="Preview").click()
     page.get_by_role("button", name="Save").click()
 
 
@@ -37,18 +37,18 @@ def test_one_is_made_and_looked_at_before_it_is_saved(page: Page, client: Client
     page.goto("/schedules")
     page.get_by_role("link", name="New schedule").click()
     page.get_by_label("Name").fill("weekdays")
-    page.get_by_label("Cron line").fill("0 9 * * 1-5")
+    page.get_by_label("Cron expression").fill("0 9 * * 1-5")
     page.get_by_label("Time zone").fill("Asia/Tokyo")
     page.get_by_label("Pipeline").select_option("greet")
     page.get_by_label("User").fill("ann")
     page.get_by_label("Parameters").fill('{"name": "Ben"}')
     page.get_by_label("Labels").fill("team=edge")
-    page.get_by_label("Why?").fill("they asked for it")
-    page.get_by_role("button", name="Look at it first").click()
+    page.get_by_label("Reason").fill("they asked for it")
+    page.get_by_role("button", name="Preview").click()
 
     expect(page.get_by_text("Monday to Friday at 09:00, Asia/Tokyo")).to_be_visible()
     expect(page.locator(".moments li")).to_have_count(10)
-    expect(page.get_by_role("region", name="Parameters")).to_contain_text('"name": "Ben"')
+    expect(page.get_by_role("region", name="Parameters as JSON")).to_contain_text('"name": "Ben"')
     assert [each["schedule_id"] for each in client.schedules() if each["schedule_id"] == "weekdays"] == []
     check_access(page)
 
@@ -66,17 +66,17 @@ def test_an_edit_shows_what_would_be_different_and_only_then_is_made(page: Page,
     made(client, "edited")
     page.goto("/schedules/edited")
     page.get_by_role("link", name="Edit").click()
-    page.get_by_label("Cron line").fill("0 4 * * *")
+    page.get_by_label("Cron expression").fill("0 4 * * *")
     page.get_by_label("Parameters").fill('{"name": "Ann", "times": 2}')
-    page.get_by_role("button", name="Look at it first").click()
+    page.get_by_role("button", name="Preview").click()
 
     rows = page.get_by_role("region", name="Differences").locator("tbody tr")
     expect(rows).to_have_text([re.compile(r"parameters\.times\s*–\s*2"), re.compile("cron.*30 2.*0 4", re.DOTALL)])
     assert client.schedule("edited")["version"] == 1
 
-    page.get_by_role("button", name="Change something").click()
-    expect(page.get_by_label("Cron line")).to_have_value("0 4 * * *")
-    page.get_by_label("Why?").fill("later is better")
+    page.get_by_role("button", name="Back to editing").click()
+    expect(page.get_by_label("Cron expression")).to_have_value("0 4 * * *")
+    page.get_by_label("Reason").fill("later is better")
     saved(page)
 
     expect(page.locator(".lead")).to_have_text("every day at 04:00, Europe/Berlin")
@@ -91,23 +91,25 @@ def test_of_two_who_edit_at_once_the_second_sees_both_and_decides(
     page.goto("/schedules/contested/edit")
     with person(browser, running.url) as other:
         other.goto("/schedules/contested/edit")
-        other.get_by_label("Cron line").fill("0 6 * * *")
-        other.get_by_label("Why?").fill("mine was first")
+        other.get_by_label("Cron expression").fill("0 6 * * *")
+        other.get_by_label("Reason").fill("mine was first")
         saved(other)
         expect(other.locator(".lead")).to_have_text("every day at 06:00, Europe/Berlin")
 
     page.get_by_label("Time zone").fill("UTC")
-    page.get_by_role("button", name="Look at it first").click()
+    page.get_by_role("button", name="Preview").click()
 
     expect(page.get_by_role("alert")).to_contain_text("mine was first")
-    expect(page.get_by_role("region", name="What they have changed").locator("tbody")).to_contain_text("0 6 * * *")
-    expect(page.get_by_role("region", name="What yours would change").locator("tbody")).to_contain_text("30 2 * * *")
+    expect(page.get_by_role("region", name="Their changes").locator("tbody")).to_contain_text("0 6 * * *")
+    expect(page.get_by_role("region", name="Your changes to their version").locator("tbody")).to_contain_text(
+        "30 2 * * *"
+    )
     check_access(page)
     assert client.schedule("contested")["version"] == 2
 
-    page.get_by_role("button", name="Go on with yours").click()
+    page.get_by_role("button", name="Continue with yours").click()
     expect(page.get_by_label("Time zone")).to_have_value("UTC")
-    page.get_by_label("Cron line").fill("0 6 * * *")
+    page.get_by_label("Cron expression").fill("0 6 * * *")
     saved(page)
 
     expect(page.locator(".lead")).to_have_text("every day at 06:00, UTC")
@@ -117,7 +119,7 @@ def test_of_two_who_edit_at_once_the_second_sees_both_and_decides(
 def test_a_save_is_refused_too_if_somebody_was_faster_after_the_look(page: Page, client: Client) -> None:
     made(client, "late")
     page.goto("/schedules/late/edit")
-    page.get_by_role("button", name="Look at it first").click()
+    page.get_by_role("button", name="Preview").click()
     client.pause_schedule("late", "not now")
 
     page.get_by_role("button", name="Save").click()
@@ -129,12 +131,12 @@ def test_a_save_is_refused_too_if_somebody_was_faster_after_the_look(page: Page,
 @pytest.mark.parametrize(
     ("label", "typed", "told"),
     [
-        ("Cron line", "99 * * * *", "not a valid cron line"),
+        ("Cron expression", "99 * * * *", "not a valid cron line"),
         ("Time zone", "Mars/Olympus", "Unknown time zone"),
-        ("Parameters", "{", "not JSON"),
+        ("Parameters", "{", "Not valid JSON"),
         ("Parameters", "[1]", "must be an object"),
         ("Parameters", '{"name": 7}', "name: "),
-        ("Catch up if it is not older than", "soon", "not a duration"),
+        ("Catch up if it is newer than", "soon", "not a duration"),
         ("Labels", "edge", "NAME=VALUE"),
     ],
 )
@@ -146,13 +148,13 @@ def test_a_mistake_is_told_beside_its_field_and_what_was_typed_stays(
     page.goto("/schedules/mistaken/edit")
     field = page.get_by_label(label)
     field.fill(typed)
-    page.get_by_label("Why?").fill("to see it refused")
-    page.get_by_role("button", name="Look at it first").click()
+    page.get_by_label("Reason").fill("to see it refused")
+    page.get_by_role("button", name="Preview").click()
 
     expect(field).to_have_attribute("aria-invalid", "true")
     expect(field).to_have_value(typed)
     expect(field).to_have_accessible_description(re.compile(re.escape(told)))
-    expect(page.get_by_label("Why?")).to_have_value("to see it refused")
+    expect(page.get_by_label("Reason")).to_have_value("to see it refused")
     check_access(page)
 
 
@@ -161,21 +163,21 @@ def test_all_mistakes_are_told_at_once(page: Page, client: Client) -> None:
         made(client, "mistaken")
     page.goto("/schedules/new")
     page.get_by_label("Name").fill("mistaken")
-    wrong = {"Cron line": "99 * * * *", "Time zone": "Mars/Olympus", "Catch up if it is not older than": "soon"}
+    wrong = {"Cron expression": "99 * * * *", "Time zone": "Mars/Olympus", "Catch up if it is newer than": "soon"}
     for label, typed in {**wrong, "Parameters": '{"times": "x"}'}.items():
         page.get_by_label(label).fill(typed)
     page.get_by_label("Pipeline").select_option("greet")
-    page.get_by_role("button", name="Look at it first").click()
+    page.get_by_role("button", name="Preview").click()
 
     for label in ("Name", *wrong, "Parameters"):
         expect(page.get_by_label(label)).to_have_attribute("aria-invalid", "true")
     expect(page.get_by_label("Parameters")).to_have_accessible_description(re.compile("name: This is required"))
     page.get_by_label("Parameters").fill("{")
     page.get_by_label("Labels").fill("edge")
-    page.get_by_role("button", name="Look at it first").click()
+    page.get_by_role("button", name="Preview").click()
     for label in (*wrong, "Labels"):
         expect(page.get_by_label(label)).to_have_attribute("aria-invalid", "true")
-    expect(page.get_by_label("Parameters")).to_have_accessible_description(re.compile("not JSON: [^;]*$"))
+    expect(page.get_by_label("Parameters")).to_have_accessible_description(re.compile("Not valid JSON: [^;]*$"))
     check_access(page)
 
 
@@ -185,19 +187,19 @@ def test_what_needs_a_file_is_not_offered_and_it_is_said_why(page: Page) -> None
     field = page.get_by_label("Pipeline")
     assert "stamp" not in field.locator("option").all_inner_texts()
     assert "greet" in field.locator("option").all_inner_texts()
-    expect(field).to_have_accessible_description(re.compile("cannot bring the files they need: stamp"))
+    expect(field).to_have_accessible_description(re.compile("they need files: stamp"))
 
 
 def test_a_new_one_does_not_take_the_place_of_another(page: Page, client: Client) -> None:
     made(client, "taken")
     page.goto("/schedules/new")
     page.get_by_label("Name").fill("taken")
-    page.get_by_label("Cron line").fill("0 9 * * *")
+    page.get_by_label("Cron expression").fill("0 9 * * *")
     page.get_by_label("Pipeline").select_option("greet")
     page.get_by_label("User").fill("ann")
     page.get_by_label("Parameters").fill('{"name": "Ben"}')
 
-    page.get_by_role("button", name="Look at it first").click()
+    page.get_by_role("button", name="Preview").click()
 
     expect(page.get_by_label("Name")).to_have_accessible_description(re.compile("already"))
     assert client.schedule("taken")["version"] == 1
@@ -210,7 +212,7 @@ def test_versions_are_compared_and_rolled_back_to(page: Page, client: Client) ->
     page.goto("/schedules/back/history")
     check_access(page)
     page.get_by_label("Compare version").fill("1")
-    page.get_by_role("button", name="Show the difference").click()
+    page.get_by_role("button", name="Compare").click()
 
     expect(page).to_have_url(re.compile(r"/diff\?old=1&new=3$"))
     expect(page.get_by_role("region", name="Differences").locator("tbody")).to_contain_text("30 2 * * *")
@@ -218,7 +220,7 @@ def test_versions_are_compared_and_rolled_back_to(page: Page, client: Client) ->
     page.get_by_role("link", name="Roll back to version 1").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Roll back to version 1?")
     expect(page.get_by_role("region", name="Differences").locator("tbody")).to_contain_text("0 5 * * *")
-    page.get_by_label("Why?").fill("it was better")
+    page.get_by_label("Reason").fill("it was better")
     page.get_by_role("button", name="Roll back").click()
 
     expect(page.locator(".said")).to_have_text("Rolled back.")
@@ -229,7 +231,7 @@ def test_versions_are_compared_and_rolled_back_to(page: Page, client: Client) ->
 def test_one_is_paused_with_a_reason_and_resumed_in_the_list(page: Page, client: Client) -> None:
     made(client, "switched")
     page.goto("/schedules/switched")
-    page.get_by_label("Why pause?").fill("the source is moved")
+    page.get_by_label("Reason").fill("the source is moved")
     page.get_by_role("button", name="Pause").click()
 
     expect(page.locator("h1 .status")).to_have_text("paused")
@@ -272,21 +274,21 @@ def test_one_is_deleted_after_a_question_and_still_to_be_found(page: Page, clien
     page.get_by_role("link", name="Delete").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Delete?")
     assert client.schedule("ended")["deleted_at"] is None
-    page.get_by_label("Why?").fill("nobody needs it")
+    page.get_by_label("Reason").fill("nobody needs it")
     page.get_by_role("button", name="Delete").click()
 
     expect(page.locator("h1 .status")).to_have_text("deleted")
     expect(page.get_by_role("button", name="Run now")).to_have_count(0)
     page.goto("/schedules")
     expect(page.locator("#schedule-ended")).to_have_count(0)
-    page.get_by_role("link", name="Also deleted").click()
+    page.get_by_role("link", name="Including deleted").click()
     expect(page.locator("#schedule-ended .status")).to_have_text("deleted")
 
 
 def test_what_differs_from_the_code_is_shown_and_reset(page: Page, client: Client) -> None:
     until(lambda: [each for each in client.schedules() if each["schedule_id"] == "declared"])
     page.goto("/schedules/declared/edit")
-    page.get_by_label("Cron line").fill("0 7 * * *")
+    page.get_by_label("Cron expression").fill("0 7 * * *")
     saved(page)
 
     drift = page.get_by_role("region", name="Differences from the code")
@@ -314,8 +316,8 @@ def test_a_secret_is_never_shown_and_stays_if_its_dots_do(page: Page, client: Cl
         page.goto(f"/schedules/secret{path}")
         seen.append(page.content())
     page.goto("/schedules/secret/edit")
-    page.get_by_label("Cron line").fill("0 4 * * *")
-    page.get_by_role("button", name="Look at it first").click()
+    page.get_by_label("Cron expression").fill("0 4 * * *")
+    page.get_by_role("button", name="Preview").click()
     seen.append(page.content())
     page.get_by_role("button", name="Save").click()
     page.get_by_role("button", name="Run now").click()
@@ -331,7 +333,7 @@ def test_it_is_edited_with_the_keyboard_alone(page: Page, client: Client) -> Non
     page.goto("/schedules/typed")
     page.get_by_role("link", name="Edit").focus()
     page.keyboard.press("Enter")
-    page.get_by_label("Cron line").focus()
+    page.get_by_label("Cron expression").focus()
     page.keyboard.press("Control+A")
     page.keyboard.type("0 8 * * *")
     page.keyboard.press("Enter")  # sends the form
@@ -356,9 +358,9 @@ def test_what_somebody_has_written_is_only_text(page: Page, client: Client) -> N
         page.goto(f"/schedules/hostile{path}")
         check_harmless(page, *CORPUS)
     page.goto("/schedules/hostile/edit")
-    page.get_by_label("Why?").fill(ALL)
+    page.get_by_label("Reason").fill(ALL)
     page.get_by_label("Parameters").fill('{"name": "' + CORPUS[0] + '"}')
-    page.get_by_role("button", name="Look at it first").click()
+    page.get_by_role("button", name="Preview").click()
     check_harmless(page, *CORPUS)
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#version-3")).to_be_visible()
@@ -369,8 +371,8 @@ def test_what_somebody_has_written_is_only_text(page: Page, client: Client) -> N
 def test_a_name_that_cannot_be_one_is_refused_as_text(page: Page, name: str) -> None:
     page.goto("/schedules/new")
     page.get_by_label("Name").fill(name)
-    page.get_by_label("Cron line").fill("0 9 * * *")
-    page.get_by_role("button", name="Look at it first").click()
+    page.get_by_label("Cron expression").fill("0 9 * * *")
+    page.get_by_role("button", name="Preview").click()
 
     expect(page.get_by_role("alert")).to_be_visible()
     check_harmless(page, name)

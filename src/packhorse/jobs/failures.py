@@ -173,7 +173,7 @@ async def place_order(services: Services, caller: Caller, kind: schemas.Kind, gi
     """
     access.require_whole_tenant(caller)
     if isinstance(given, ToDismiss):
-        check_reason(given.reason, if_missing="Say why they are dismissed")
+        check_reason(given.reason, if_missing="Give a reason for dismissing these failures")
     by, now = caller.key_id or LOCAL_USER, services.store.now()
     ids, wanted = select_failures(given, caller.tenant, now)
     group = None

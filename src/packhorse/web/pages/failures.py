@@ -32,11 +32,11 @@ ORDERS = 50
 OFFERED = 200
 """Of each kind, to filter by."""
 LEFT = {
-    "gone": "its job is purged",
-    "slot_taken": "its user has another active job",
-    "running": "somebody was faster",
-    "settled": "it was settled already",
-    "unreadable": "its job cannot be read",
+    "gone": "the job was deleted",
+    "slot_taken": "the user has another active job",
+    "running": "edit conflict",
+    "settled": "already settled",
+    "unreadable": "the job cannot be read",
 }
 """Why an order leaves a failure as it is."""
 VERBS = {"retry": ("Retry", "retried"), "dismiss": ("Dismiss", "dismissed")}
@@ -213,7 +213,7 @@ async def retry_first(request: Page, fingerprint: FromPath[str]) -> Response[byt
     wanted = _filter(caller.tenant, fingerprint=fingerprint, status="open")
     found = (await failures.list_failures(services, caller, wanted, limit=1))["items"]
     if not found:
-        return redirect(request, path, said="There is no open failure in this group any more.")
+        return redirect(request, path, said="This group has no open failures.")
     [newest] = [each["failure_id"] for each in found]
     placed = await failures.place_order(services, caller, "retry", Chosen(ids=[newest]))
     assert placed["order"] is not None
@@ -240,7 +240,7 @@ async def place(request: Page) -> Response[bytes]:
         return await _asked(request, chosen, typed, wrong)
     assert found["order"] is not None
     count = f"{found['count']:,}{' or more' if found['is_at_least'] else ''}"
-    said = f"{count} will be {VERBS[verb][1]}: see below how far it is."
+    said = f"{count} will be {VERBS[verb][1]}. Progress is shown below."
     is_group = [*chosen] == ["fingerprint"]
     path = f"/failures/groups/{chosen['fingerprint']}" if is_group else f"/failures/orders/{found['order']['order_id']}"
     return redirect(request, path, said=said)
@@ -255,7 +255,7 @@ def _chosen(given: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {name: str(given[name]) for name in CHOSEN if given.get(name)}
     picked = [each for each in str(given.get("ids", "")).split(",") if each]
     if not found and not picked:
-        raise InvalidInput("No failures are chosen: choose a group, or filter those that are listed one by one.")
+        raise InvalidInput("No failures selected. Select a group, or filter the list of single failures.")
     return {**found, "ids": picked} if picked else found
 
 

@@ -128,9 +128,7 @@ async def cancel(request: Page, job_id: FromPath[str]) -> Response[bytes]:
     except PackhorseError as error:
         return await _refused(request, job_id, error)
     is_over = found["status"] == "cancelled"
-    return redirect(
-        request, f"/jobs/{job_id}", said="The job is cancelled." if is_over else "The job is asked to stop."
-    )
+    return redirect(request, f"/jobs/{job_id}", said="Job cancelled." if is_over else "Cancelling the job.")
 
 
 @post("/jobs/{job_id:str}/retry", scope="submit", status_code=200, include_in_schema=False)
@@ -140,7 +138,7 @@ async def retry(request: Page, job_id: FromPath[str]) -> Response[bytes]:
         found = await actions.retry(*services_and_caller(request), job_id, str(given.get("stage", "")) or None)
     except PackhorseError as error:
         return await _refused(request, job_id, error)
-    return redirect(request, f"/jobs/{job_id}", said=f"Run {found['run']} is asked for.")
+    return redirect(request, f"/jobs/{job_id}", said=f"Retry started (run {found['run']}).")
 
 
 @post("/jobs/{job_id:str}/promote", scope="operate", status_code=200, include_in_schema=False)
@@ -151,7 +149,7 @@ async def promote(request: Page, job_id: FromPath[str]) -> Response[bytes]:
     except PackhorseError as error:
         return await _refused(request, job_id, error)
     count = len(found["promoted_object_keys"])
-    return redirect(request, f"/jobs/{job_id}", said=f"{count} {plural(count, 'file is', 'files are')} promoted.")
+    return redirect(request, f"/jobs/{job_id}", said=f"{count} {plural(count, 'file')} promoted.")
 
 
 @get("/jobs/{job_id:str}/delete", scope="submit", include_in_schema=False)
@@ -171,7 +169,7 @@ async def delete(request: Page, job_id: FromPath[str]) -> Response[bytes]:
         await actions.delete(*services_and_caller(request), job_id)
     except PackhorseError as error:
         return await _refused(request, job_id, error)
-    return redirect(request, "/jobs", said="The job is deleted.")
+    return redirect(request, "/jobs", said="Job deleted.")
 
 
 async def _refused(request: Page, job_id: str, error: PackhorseError) -> Response[bytes]:
@@ -201,7 +199,7 @@ async def create_link(request: Page, job_id: FromPath[str]) -> Response[bytes]:
 @post("/jobs/{job_id:str}/share/{key_id:str}/revoke", scope="submit", status_code=200, include_in_schema=False)
 async def revoke_link(request: Page, job_id: FromPath[str], key_id: FromPath[str]) -> Response[bytes]:
     await keys.revoke_token(*services_and_caller(request), job_id, key_id)
-    return redirect(request, f"/jobs/{job_id}/share", said="The link does not work any more.")
+    return redirect(request, f"/jobs/{job_id}/share", said="Link revoked.")
 
 
 async def _share_page(

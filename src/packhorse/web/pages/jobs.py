@@ -36,11 +36,11 @@ STATUSES = tuple(Status)
 FILTERS = ("status", "pipeline", "user_id", *TIMES)
 PAGE = 50
 
-VERBS = {"cancel": "cancelled", "retry": "started again", "delete": "deleted"}
+VERBS = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
 LEFT = {
-    "gone": "not there any more",
-    "slot_taken": "the slot of its user is taken",
-    "stopping": "being stopped already",
+    "gone": "deleted",
+    "slot_taken": "user already has an active job",
+    "stopping": "already stopping",
     "unreadable": "not readable",
 }
 """Why a job was left as it is."""
@@ -179,7 +179,7 @@ async def _run(request: Page, verb: str, meant: Mapping[str, Any]) -> ChangedDoc
 def _verb(form: FormMultiDict) -> str:
     found = form.get("do")
     if found not in VERBS:
-        raise InvalidInput("What is to be done with them?", field="do")
+        raise InvalidInput("Choose an action", field="do")
     return str(found)
 
 
@@ -207,8 +207,8 @@ def _filter(form: FormMultiDict) -> dict[str, Any]:
 
 
 def _said(verb: str, done: int, left: Mapping[str, int]) -> str:
-    first = f"{formatting.number(done)} {plural(done, 'job is', 'jobs are')} {VERBS[verb]}."
-    return f"{first} Left as they are: {'; '.join(_left(left))}." if left else first
+    first = f"{formatting.number(done)} {plural(done, 'job')} {VERBS[verb]}."
+    return f"{first} Not changed: {'; '.join(_left(left))}." if left else first
 
 
 def _left(left: Mapping[str, int]) -> list[str]:

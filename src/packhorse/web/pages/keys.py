@@ -17,8 +17,8 @@ from packhorse.web.render import Page, mistakes, redirect, render_page, services
 SCOPES = {
     "submit": "submit jobs",
     "read": "see jobs and download results",
-    "operate": "see and do what operators do",
-    "admin": "make and end keys, read the audit",
+    "operate": "see and control queues, workers, failures and schedules",
+    "admin": "create and revoke keys, read the audit log",
 }
 LASTING = {"": "never", "1d": "in a day", "30d": "in 30 days", "90d": "in 90 days", "365d": "in a year"}
 OVERLAPS = {"0s": "at once", "1h": "in an hour", "1d": "in a day", "7d": "in a week"}
@@ -96,7 +96,7 @@ async def key(request: Page, key_id: FromPath[str]) -> Response[bytes]:
 @post("/keys/{key_id:str}/revoke", scope="admin", include_in_schema=False, status_code=303)
 async def revoke(request: Page, key_id: FromPath[str]) -> Response[bytes]:
     await use_cases.revoke_key(*services_and_caller(request), key_id)
-    return redirect(request, "/keys", said=f"Key {key_id} has ended.")
+    return redirect(request, "/keys", said=f"Key {key_id} was revoked.")
 
 
 @get("/audit", scope="admin", include_in_schema=False)

@@ -59,7 +59,7 @@ async def submit(request: Page, pipeline: Needed, key: Name = None, user_id: Nam
     path = f"/jobs/{job['job_id']}"
     if is_script(request):
         return as_json(201, {"location": redirect(request, path).headers["Location"]})
-    return redirect(request, path, "The job is submitted.")
+    return redirect(request, path, "Job submitted.")
 
 
 ROUTES = [new, submit]

@@ -52,7 +52,7 @@ def overview_head() -> Response[None]:
 
 
 def _attention(overview: Overview) -> list[dict[str, str]]:
-    """What is to be seen to, worst first; nothing if all is well."""
+    """Problems, worst first; empty if there are none."""
     found = [
         {"kind": "bad", "text": f"{each['name']}: {each['value']}", "why": each["meaning"], "path": "/health"}
         for each in overview.findings
@@ -93,13 +93,13 @@ async def queues(request: Page) -> Response[bytes]:
 async def pause(request: Page, queue: FromPath[str]) -> Response[bytes]:
     given = await form(request)
     await operations.pause_queue(*services_and_caller(request), queue, str(given.get("reason", "")))
-    return redirect(request, "/queues", said=f"Nothing more is started from {queue}.")
+    return redirect(request, "/queues", said=f"Queue {queue} paused.")
 
 
 @post("/queues/{queue:str}/resume", scope="operate", shared=True, include_in_schema=False, status_code=303)
 async def resume(request: Page, queue: FromPath[str]) -> Response[bytes]:
     await operations.resume_queue(*services_and_caller(request), queue)
-    return redirect(request, "/queues", said=f"{queue} goes on.")
+    return redirect(request, "/queues", said=f"Queue {queue} resumed.")
 
 
 @get("/health", scope="operate", shared=True, include_in_schema=False)
@@ -108,7 +108,8 @@ async def health(request: Page) -> Response[bytes]:
     parts: dict[str, list[object]] = {}
     for each in found["findings"]:
         parts.setdefault(each["part"], []).append(each)
-    return render_page(request, "health.html", is_well=found["status"] == "ok", found=parts)
+    problems = [each["name"] for each in found["findings"] if each["state"] == "bad"]
+    return render_page(request, "health.html", problems=problems, found=parts)
 
 
 ROUTES = [overview, overview_head, queues, pause, resume, health]

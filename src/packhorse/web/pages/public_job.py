@@ -72,9 +72,9 @@ async def cancel(request: Page, token: FromPath[str]) -> Response[bytes]:
     except PackhorseError as error:
         if error.status != 409:
             raise
-        return redirect(request, f"/p/{token}", said="It has ended already.")
+        return redirect(request, f"/p/{token}", said="The job has already ended.")
     is_over = found["status"] == "cancelled"
-    return redirect(request, f"/p/{token}", said="It is cancelled." if is_over else "It is being stopped.")
+    return redirect(request, f"/p/{token}", said="Job cancelled." if is_over else "Cancelling the job.")
 
 
 @get("/p/{token:str}/result", **OPEN)

@@ -41,7 +41,7 @@ NEW = {
 }
 NAMELESS = "A schedule needs a name"
 UNUSABLE = "This name cannot be used"
-TAKEN = "There is a schedule of this name already"
+TAKEN = "A schedule with this name already exists"
 EMPTY: Mapping[str, Any] = {"parameters": b"{}", "labels": {}}
 STAND_IN = "unnamed"
 """For a name that no path leads to, where the rest is to be looked at all the same."""
@@ -175,7 +175,7 @@ async def _is_taken(request: Page, name: str) -> bool:
 
 
 async def _conflict(request: Page, schedule_id: str, typed: Typed, error: PackhorseError) -> Response[bytes]:
-    """Somebody was faster: what they have changed, and what saving this would change of it."""
+    """Edit conflict: what they have changed, and what saving this would change of it."""
     services, caller = services_and_caller(request)
     found = await schedules.schedule(services, caller, schedule_id)
     if found["deleted_at"] is not None:
@@ -288,7 +288,7 @@ def _parameters(text: str) -> bytes:
     try:
         found = msgspec.json.decode(text.strip() or "{}")
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Misread(f"It is not JSON: {error}") from error
+        raise Misread(f"Not valid JSON: {error}") from error
     if not isinstance(found, dict):
         raise Misread('It must be an object, as {"name": "value"}')
     return (text.strip() or "{}").encode()

@@ -29,7 +29,7 @@ VERSIONS = 5
 ASKED = {
     "rollback": ("Roll back", "Make version {to} the newest again: a new version, with exactly what that one said."),
     "reset": ("Reset to the code", "Make it what the app's code declares, again."),
-    "delete": ("Delete", "It fires no more. Its versions and runs can be looked at until they are purged."),
+    "delete": ("Delete", "No further runs. Its versions and runs can be looked at until they are purged."),
 }
 """What needs a second look: the word on the button, and what it means."""
 DONE = {"rollback": "Rolled back", "reset": "Reset to the code", "delete": "Deleted"}
@@ -145,7 +145,7 @@ async def switch(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
 async def run(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
     given = await form(request)
     await schedules.run(*services_and_caller(request), schedule_id, _api_path(request))
-    return redirect(request, _back(schedule_id, given), said=f"A run of {schedule_id} was asked for.")
+    return redirect(request, _back(schedule_id, given), said=f"Run of {schedule_id} started.")
 
 
 @get(f"{ONE}/rollback", scope="operate", include_in_schema=False)

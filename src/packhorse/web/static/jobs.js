@@ -12,7 +12,7 @@ function tell() {
   every.checked = count > 0 && count === rows().length;
   every.indeterminate = count > 0 && count < rows().length;
   const all = document.getElementById("all").checked;
-  picked.textContent = all ? "With all of them" : count ? `With ${count} selected` : "Nothing is selected";
+  picked.textContent = all ? "All jobs selected:" : count ? `${count} selected:` : "No jobs selected";
   for (const button of form.querySelectorAll('button[name="do"]')) button.disabled = !all && !count;
 }
 

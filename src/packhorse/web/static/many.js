@@ -1,4 +1,4 @@
-// Many jobs, step after step, until all are done: what the button "Go on" does, pressed for you.
+// Many jobs, step after step, until all are done: what the button "Continue" does, pressed for you.
 import { Idiomorph } from "./vendor/idiomorph.esm.js";
 
 async function step(form) {

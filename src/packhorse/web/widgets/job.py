@@ -18,19 +18,19 @@ EVENT_TEXTS = {
     "started": "Run {run} started",
     "stage_started": "{where} started, attempt {attempt}",
     "stage_completed": "{where} completed",
-    "stage_failed": "{where} failed for good",
-    "cancelling": "Asked to stop",
+    "stage_failed": "{where} failed permanently",
+    "cancelling": "Cancelling",
     "completed": "Completed",
     "failed": "Failed",
     "cancelled": "Cancelled",
 }
 RETRY_TEXTS = {
-    "retry": "Run {run} was asked for",
-    "revive": "Run {run} is begun by itself",
-    "later": "{where} asked to be called later",
-    "handed_back": "{where} was handed back by its worker",
+    "retry": "Retry started (run {run})",
+    "revive": "Automatic retry started (run {run})",
+    "later": "{where} postponed itself",
+    "handed_back": "{where} returned to the queue by its worker",
 }
-TRIED_AGAIN = "{where} is tried again"
+TRIED_AGAIN = "Retrying {where}"
 AGAIN = ("retry", "revive")
 """Why a new run begins."""
 ENDS = ("completed", "failed", "cancelled")
