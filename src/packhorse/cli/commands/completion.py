@@ -38,11 +38,9 @@ OPTIONS: Mapping[str, str] = {"--pipeline": "pipelines", "--schedule": "schedule
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
     """Print what makes bash, zsh or fish complete this; the server is asked for pipelines, queues and schedules.
 
-    Parameters
-    ----------
-    shell
-        For bash, put into ~/.bashrc: eval "$(packhorse completion bash)". For zsh, write it to _cyclopts_packhorse in a
-        folder of $fpath. For fish, write it to ~/.config/fish/completions/packhorse.fish.
+    Args:
+        shell: For bash, put into ~/.bashrc: eval "$(packhorse completion bash)". For zsh, write it to
+            _cyclopts_packhorse in a folder of $fpath. For fish, write it to ~/.config/fish/completions/packhorse.fish.
     """
     text, names = app.generate_completion(shell=shell), _names_script(shell)
     match shell:
@@ -82,10 +80,8 @@ def _names_command(kind: str) -> str:
 def names(kind: Literal["pipelines", "queues", "schedules"], /, *, remote: Remote = Remote()) -> None:
     """Print the names that the server knows, one a line; nothing if it does not answer at once.
 
-    Parameters
-    ----------
-    kind
-        Of what.
+    Args:
+        kind: Of what.
     """
     signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
     signal.setitimer(signal.ITIMER_REAL, PATIENCE)

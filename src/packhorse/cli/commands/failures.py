@@ -58,12 +58,9 @@ def list_failures(
 ) -> None:
     """List runs that failed for good, newest first.
 
-    Parameters
-    ----------
-    status
-        Only open, retried, resolved or dismissed ones.
-    job
-        Only those of one job: its id, or the beginning or end of it.
+    Args:
+        status: Only open, retried, resolved or dismissed ones.
+        job: Only those of one job: its id, or the beginning or end of it.
     """
     with Client(remote.url) as client:
         job = None if job is None else resolve_job(client, job)
@@ -75,10 +72,8 @@ def list_failures(
 def groups(*, dismissed: bool = False, limit: HowMany = 50, remote: Remote = Remote()) -> None:
     """List failures by what went wrong, the last seen first; the trend is by the hour, up to now.
 
-    Parameters
-    ----------
-    dismissed
-        Only those that were dismissed.
+    Args:
+        dismissed: Only those that were dismissed.
     """
     with Client(remote.url) as client:
         found = list(islice(client.failure_groups(dismissed=dismissed or None, trend=True), limit))
@@ -91,10 +86,8 @@ def groups(*, dismissed: bool = False, limit: HowMany = 50, remote: Remote = Rem
 def show(name: Name, /, *, remote: Remote = Remote()) -> None:
     """Show a failure, or a group by its fingerprint.
 
-    Parameters
-    ----------
-    name
-        The id of a failure, or the fingerprint of a group.
+    Args:
+        name: The id of a failure, or the fingerprint of a group.
     """
     with Client(remote.url) as client:
         found = client.failure(name) if "-" in name else client.failure_group(name)
@@ -112,10 +105,8 @@ def retry(
 ) -> None:
     """Have open failures retried: some by their ids, or all that have what is named.
 
-    Parameters
-    ----------
-    pace
-        How many a second at most.
+    Args:
+        pace: How many a second at most.
     """
     with Client(remote.url) as client:
         found = client.retry_failures(failures, **chosen.filters(), pace=pace, dry_run=dry_run)
@@ -128,10 +119,8 @@ def dismiss(
 ) -> None:
     """Dismiss open failures: some by their ids, or all that have what is named.
 
-    Parameters
-    ----------
-    reason
-        Why.
+    Args:
+        reason: Why.
     """
     with Client(remote.url) as client:
         found = client.dismiss_failures(failures, reason=reason, **chosen.filters(), dry_run=dry_run)
@@ -142,10 +131,8 @@ def dismiss(
 def orders(order: str | None = None, /, *, limit: HowMany = 20, remote: Remote = Remote()) -> None:
     """List what was ordered to be retried or dismissed, and how far it is.
 
-    Parameters
-    ----------
-    order
-        The id of one of them.
+    Args:
+        order: The id of one of them.
     """
     with Client(remote.url) as client:
         found = client.failure_orders(limit=limit) if order is None else client.failure_order(order)

@@ -36,10 +36,8 @@ NAMELESS = "jobs"
 def init(folder: Path = Path(), /) -> None:
     """Write a small project that runs, with a test. What is there already is never overwritten.
 
-    Parameters
-    ----------
-    folder
-        Where; this folder unless said otherwise.
+    Args:
+        folder: Where; this folder unless said otherwise.
     """
     written = {folder / name: text_of(name, folder) for name in NAMES}
     for path in written:

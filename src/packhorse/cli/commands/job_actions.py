@@ -44,10 +44,8 @@ def cancel(
 ) -> int:
     """Cancel a job, or many.
 
-    Parameters
-    ----------
-    all
-        Mean every active job, where nothing is named.
+    Args:
+        all: Mean every active job, where nothing is named.
     """
 
     def cancel_one(client: Client, job: str) -> None:
@@ -66,12 +64,9 @@ def retry(
 ) -> int:
     """Run a job again, from the stage that failed, or many.
 
-    Parameters
-    ----------
-    stage
-        Of one job: redo this stage and what follows it; * for all.
-    all
-        Mean every failed or cancelled job, where nothing is named.
+    Args:
+        stage: Of one job: redo this stage and what follows it; * for all.
+        all: Mean every failed or cancelled job, where nothing is named.
     """
     if stage is not None and not _is_one_job(jobs, chosen, all, sure):
         raise CycloptsError(msg="A stage is named for one job, given by its id.", command_chain=["retry"])
@@ -95,10 +90,8 @@ def delete(
 ) -> int:
     """Delete an ended job with its files, or many.
 
-    Parameters
-    ----------
-    all
-        Mean every ended job, where nothing is named.
+    Args:
+        all: Mean every ended job, where nothing is named.
     """
 
     def delete_one(client: Client, job: str) -> None:

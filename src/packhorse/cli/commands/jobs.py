@@ -27,12 +27,9 @@ MOST_LINES = 5000
 def jobs(*, chosen: Chosen = Chosen(), count: bool = False, limit: Whole = 20, remote: Remote = Remote()) -> None:
     """List jobs, newest first.
 
-    Parameters
-    ----------
-    count
-        Only say how many there are, up to a thousand.
-    limit
-        How many at most.
+    Args:
+        count: Only say how many there are, up to a thousand.
+        limit: How many at most.
     """
     with remote.client() as client:
         page = client.count(**chosen.filters()) if count else client.list(**chosen.filters(), limit=limit)
@@ -46,10 +43,8 @@ def jobs(*, chosen: Chosen = Chosen(), count: bool = False, limit: Whole = 20, r
 def show(job: JobId, /, *, follow: bool = False, remote: Remote = Remote()) -> int:
     """Show a job, or follow it until it has ended.
 
-    Parameters
-    ----------
-    follow
-        Show progress until it has ended; the exit code is 0 completed, 1 failed, 4 cancelled.
+    Args:
+        follow: Show progress until it has ended; the exit code is 0 completed, 1 failed, 4 cancelled.
     """
     with remote.client() as client:
         job = resolve_job(client, job)
@@ -71,14 +66,10 @@ def logs(
 ) -> None:
     """Print what a job's stages have printed.
 
-    Parameters
-    ----------
-    follow
-        Go on until the job has ended.
-    stage
-        Only of this stage.
-    tail
-        Begin with the last so many lines.
+    Args:
+        follow: Go on until the job has ended.
+        stage: Only of this stage.
+        tail: Begin with the last so many lines.
     """
     with remote.client() as client:
         job = resolve_job(client, job)
@@ -97,10 +88,8 @@ def logs(
 def promote(job: JobId, /, *, to: str | None = None, remote: Remote = Remote()) -> None:
     """Copy a job's result to a place where it stays when the job has gone.
 
-    Parameters
-    ----------
-    to
-        The name of the place, where the server has several.
+    Args:
+        to: The name of the place, where the server has several.
     """
     with remote.client() as client:
         promoted = client.promote(resolve_job(client, job), to)

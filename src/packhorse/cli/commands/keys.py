@@ -60,18 +60,12 @@ def create(
     With a key of scope admin (PACKHORSE_KEY) the server is asked; without one the store is opened, which is how the
     first key of a tenant is made.
 
-    Parameters
-    ----------
-    scopes
-        What it may do: submit, read, operate, admin. May be repeated; submit and read unless given.
-    tenant
-        Whose jobs it is about; `default` unless given. A server makes keys of your own tenant only.
-    name
-        What people call it.
-    user
-        The only user it may act for.
-    expires
-        After how long it ends, as 90d.
+    Args:
+        scopes: What it may do: submit, read, operate, admin. May be repeated; submit and read unless given.
+        tenant: Whose jobs it is about; `default` unless given. A server makes keys of your own tenant only.
+        name: What people call it.
+        user: The only user it may act for.
+        expires: After how long it ends, as 90d.
     """
     with _client(remote, places, tenant) as client:
         _print_key(client.create_key(scopes, name=name, user_id=user, expires_in=expires), remote)
@@ -81,10 +75,8 @@ def create(
 def list_keys(*, tenant: str | None = None, places: Places = Places(), remote: Remote = Remote()) -> None:
     """List keys, newest first.
 
-    Parameters
-    ----------
-    tenant
-        Only this tenant's. A server shows those of your own.
+    Args:
+        tenant: Only this tenant's. A server shows those of your own.
     """
     with _client(remote, places, tenant) as client:
         remote.print_list(client.keys(), COLUMNS, _row)
@@ -102,12 +94,9 @@ def show(key: KeyId, /, *, places: Places = Places(), remote: Remote = Remote())
 def rotate(key: str, /, *, overlap: str = "0s", places: Places = Places(), remote: Remote = Remote()) -> None:
     """Make a key with the same rights, and let the old one end.
 
-    Parameters
-    ----------
-    key
-        The id of the old one.
-    overlap
-        How long the old one is good besides the new one, as 1h.
+    Args:
+        key: The id of the old one.
+        overlap: How long the old one is good besides the new one, as 1h.
     """
     with _client(remote, places) as client:
         _print_key(client.rotate_key(_key_id(key), overlap=overlap), remote)
@@ -133,10 +122,8 @@ def limits(key: KeyId, /, *, remote: Remote = Remote()) -> None:
 def create_token(job: JobId, /, *, expires: str | None = None, remote: Remote = Remote()) -> None:
     """Make a token that can read and cancel this job, and the address of a page with it. Both are printed once.
 
-    Parameters
-    ----------
-    expires
-        After how long it ends, as 1d.
+    Args:
+        expires: After how long it ends, as 1d.
     """
     with remote.client() as client:
         job = resolve_job(client, job)
@@ -163,10 +150,8 @@ def list_tokens(job: JobId, /, *, remote: Remote = Remote()) -> None:
 def revoke_token(job: OfJob, token: str, /, *, remote: Remote = Remote()) -> None:
     """End a token now. What is open with it is cut within a second.
 
-    Parameters
-    ----------
-    token
-        The id of the token.
+    Args:
+        token: The id of the token.
     """
     with remote.client() as client:
         ended = client.revoke(resolve_job(client, job), token)
@@ -176,10 +161,8 @@ def revoke_token(job: OfJob, token: str, /, *, remote: Remote = Remote()) -> Non
 def audit(*, limit: Whole = 50, places: Places = Places(), remote: Remote = Remote()) -> None:
     """Show who did what with which key, newest first: with a key, your tenant's; straight at the store, everybody's.
 
-    Parameters
-    ----------
-    limit
-        How many lines at most.
+    Args:
+        limit: How many lines at most.
     """
     with _client(remote, places) as client:
         found = client.audit(limit=limit)["items"]

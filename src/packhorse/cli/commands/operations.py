@@ -42,10 +42,8 @@ def queues(*, remote: Remote = Remote()) -> None:
 def pause(queue: Queue, /, *, reason: str = "", remote: Remote = Remote()) -> None:
     """Start nothing more from a queue; what runs, runs on.
 
-    Parameters
-    ----------
-    reason
-        Reason, shown to everybody whose jobs wait.
+    Args:
+        reason: Reason, shown to everybody whose jobs wait.
     """
     with remote.client() as client:
         _print_queue(client.pause(queue, reason), remote)
@@ -62,14 +60,10 @@ def stats(
 ) -> None:
     """Show what there is, what runs and waits, and how it went.
 
-    Parameters
-    ----------
-    window
-        How far back to look, as 10m or 72h, which is the longest.
-    queue
-        Only the attempts in this queue.
-    pipeline
-        Only those of this pipeline.
+    Args:
+        window: How far back to look, as 10m or 72h, which is the longest.
+        queue: Only the attempts in this queue.
+        pipeline: Only those of this pipeline.
     """
     with Client(remote.url) as client:
         found = client.stats(window=window, queue=queue, pipeline=pipeline)

@@ -37,14 +37,10 @@ def serve(
 ) -> None:
     """Run the server.
 
-    Parameters
-    ----------
-    host
-        Address to listen on.
-    port
-        Port to listen on.
-    keyless
-        Ask for no key, and serve this machine only.
+    Args:
+        host: Address to listen on.
+        port: Port to listen on.
+        keyless: Ask for no key, and serve this machine only.
     """
     from packhorse.web.app import serve as serve_api
 
@@ -56,10 +52,8 @@ def serve(
 def worker(file: str | None = None, /, *, pace: Pace = Pace(), places: Places = Places()) -> None:
     """Run a worker. SIGTERM or Ctrl-C lets its stages finish, for a while; the second one hands them back at once.
 
-    Parameters
-    ----------
-    file
-        file.py or module:attribute with the pipelines; else the one in the settings, else the built-in sample.
+    Args:
+        file: file.py or module:attribute with the pipelines; else the one in the settings, else the built-in sample.
     """
     settings = settings_from(pace, places, app=file).settings
     log.write(settings.log_format, settings.log_level)
@@ -98,13 +92,10 @@ def _loops() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def dev(*files: str, port: str | None = None, places: Places = Places()) -> int:
     """Run server and worker here, and restart the worker when the code changes; a running stage keeps the old code.
 
-    Parameters
-    ----------
-    files
-        file.py or module:attribute with the pipelines; else the one in the settings, else the built-in sample. Of
-        several, each gets a worker of its own.
-    port
-        Port to listen on: 3003 unless given here or in the settings.
+    Args:
+        files: file.py or module:attribute with the pipelines; else the one in the settings, else the built-in sample.
+            Of several, each gets a worker of its own.
+        port: Port to listen on: 3003 unless given here or in the settings.
     """
     loaded = settings_from(places, port=port)
     if loaded.origins["port"] == "default":

@@ -26,10 +26,9 @@ ArtifactName = Annotated[str | None, Parameter(validator=not_empty("this is empt
 def result(job: JobId, /, *, output: str = ".", remote: Remote = Remote()) -> None:
     """Download a job's result.
 
-    Parameters
-    ----------
-    output
-        File to write to, or folder/ to write into; else the folder we are in. A result without files is printed.
+    Args:
+        output:
+            File to write to, or folder/ to write into; else the folder we are in. A result without files is printed.
     """
     to = target(output)
     with remote.client() as client:
@@ -39,12 +38,9 @@ def result(job: JobId, /, *, output: str = ".", remote: Remote = Remote()) -> No
 def artifacts(job: JobId, name: ArtifactName = None, /, *, output: str = ".", remote: Remote = Remote()) -> None:
     """List the files that a job's stages have made, or download one.
 
-    Parameters
-    ----------
-    name
-        Which one, as it is listed; without a name all are listed.
-    output
-        File to write it to, or folder/ to write it into; else the folder we are in.
+    Args:
+        name: Which one, as it is listed; without a name all are listed.
+        output: File to write it to, or folder/ to write it into; else the folder we are in.
     """
     to = None if name is None else target(output)
     with remote.client() as client:

@@ -37,10 +37,8 @@ CHANGED = ("field", "old", "new")
 def list_schedules(*, deleted: bool = False, remote: Remote = Remote()) -> None:
     """List schedules: what is run when, and when next.
 
-    Parameters
-    ----------
-    deleted
-        Also those that were deleted, as long as their runs are kept.
+    Args:
+        deleted: Also those that were deleted, as long as their runs are kept.
     """
     with remote.client() as client:
         found = list(client.schedules(deleted=deleted))
@@ -79,30 +77,18 @@ def put(
 ) -> None:
     """Make a schedule, or edit one; what is not said stays as it is.
 
-    Parameters
-    ----------
-    pipeline
-        What is run, behind the id as for submit, or as an option; see them with: packhorse pipelines
-    values
-        Parameters; one that is named anew replaces the one there was. NAME=@PATH is what the file says.
-    cron
-        When: minute, hour, day, month and weekday, or six fields with the second in front.
-    zone
-        By which clock, as Europe/Berlin; else UTC.
-    user
-        Whose jobs they are.
-    overlap
-        While the run before is not over: skip this one, queue it, or cancel that one.
-    misfire
-        With a tick that nobody was there to run: skip it, or catch_up.
-    window
-        How old a tick may be to be caught up with, as 1h.
-    labels
-        NAME=VALUE, for people; may be repeated.
-    version
-        The version you have seen; else the one there is now.
-    dry_run
-        Only tell what would be different.
+    Args:
+        pipeline: What is run, behind the id as for submit, or as an option; see them with: packhorse pipelines
+        values: Parameters; one that is named anew replaces the one there was. NAME=@PATH is what the file says.
+        cron: When: minute, hour, day, month and weekday, or six fields with the second in front.
+        zone: By which clock, as Europe/Berlin; else UTC.
+        user: Whose jobs they are.
+        overlap: While the run before is not over: skip this one, queue it, or cancel that one.
+        misfire: With a tick that nobody was there to run: skip it, or catch_up.
+        window: How old a tick may be to be caught up with, as 1h.
+        labels: NAME=VALUE, for people; may be repeated.
+        version: The version you have seen; else the one there is now.
+        dry_run: Only tell what would be different.
     """
     if pipeline is not None and "=" in pipeline:  # a parameter of what is run already
         values, pipeline = (pipeline, *values), None
@@ -194,12 +180,9 @@ def history(schedule: ScheduleId, /, *, limit: HowMany = 20, remote: Remote = Re
 def diff(schedule: ScheduleId, old: Whole, new: Whole, /, *, remote: Remote = Remote()) -> None:
     """Show what is different between two versions.
 
-    Parameters
-    ----------
-    old
-        The number of a version.
-    new
-        That of another.
+    Args:
+        old: The number of a version.
+        new: That of another.
     """
     with remote.client() as client:
         found = client.diff_schedule(schedule, old, new)
@@ -210,10 +193,8 @@ def diff(schedule: ScheduleId, old: Whole, new: Whole, /, *, remote: Remote = Re
 def rollback(schedule: ScheduleId, to: Whole, /, *, reason: Reason = "", remote: Remote = Remote()) -> None:
     """Make an earlier version the newest again.
 
-    Parameters
-    ----------
-    to
-        The number of that version.
+    Args:
+        to: The number of that version.
     """
     with remote.client() as client:
         _print_change(client.rollback_schedule(schedule, to, reason), remote)
@@ -223,12 +204,9 @@ def rollback(schedule: ScheduleId, to: Whole, /, *, reason: Reason = "", remote:
 def preview(cron: str, /, *, zone: str = "UTC", remote: Remote = Remote()) -> None:
     """Show the next ten times a cron line fires, and what the change of clocks does to it.
 
-    Parameters
-    ----------
-    cron
-        The line, in quotes.
-    zone
-        By which clock.
+    Args:
+        cron: The line, in quotes.
+        zone: By which clock.
     """
     with remote.client() as client:
         found = client.preview_schedule(cron, zone)

@@ -44,25 +44,16 @@ def submit(
 ) -> int:
     """Submit a job.
 
-    Parameters
-    ----------
-    pipeline
-        Which one; see them with: packhorse pipelines
-    values
-        Parameters. A file is NAME=@PATH, or just NAME=PATH; for any other parameter NAME=@PATH is what the file says,
-        and NAME=@@TEXT is a text that begins with @. A repeated name makes a list.
-    user
-        Whom the job is for.
-    priority
-        Higher goes first.
-    delay
-        Not before so long from now, as 10m.
-    key
-        Submitting again with the same key gives the first job instead of another.
-    wait
-        Show progress until it has ended; the exit code is 0 completed, 1 failed, 4 cancelled.
-    output
-        Wait, and write the result to this file, or into this folder/.
+    Args:
+        pipeline: Which one; see them with: packhorse pipelines
+        values: Parameters. A file is NAME=@PATH, or just NAME=PATH; for any other parameter NAME=@PATH is what the file
+            says, and NAME=@@TEXT is a text that begins with @. A repeated name makes a list.
+        user: Whom the job is for.
+        priority: Higher goes first.
+        delay: Not before so long from now, as 10m.
+        key: Submitting again with the same key gives the first job instead of another.
+        wait: Show progress until it has ended; the exit code is 0 completed, 1 failed, 4 cancelled.
+        output: Wait, and write the result to this file, or into this folder/.
     """
     wait_before = _seconds(delay)
     words = group_words(values, "submit")

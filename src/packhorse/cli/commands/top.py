@@ -36,10 +36,8 @@ LEAVE = {"q", "Q", "\x03", "\x04"}
 def top(*, once: bool = False, remote: Remote = Remote()) -> None:
     """Watch queues, workers, running jobs and failures; q leaves.
 
-    Parameters
-    ----------
-    once
-        Show how it is now, and end; so it is, too, where there is no terminal.
+    Args:
+        once: Show how it is now, and end; so it is, too, where there is no terminal.
     """
     with Client(remote.url) as client:
         if remote.json:

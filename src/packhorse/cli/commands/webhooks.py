@@ -38,10 +38,8 @@ def list_webhooks(*, remote: Remote = Remote()) -> None:
 def add(url: str, /, *, remote: Remote = Remote()) -> None:
     """Tell an address of ended jobs, and print the secret that it checks them with.
 
-    Parameters
-    ----------
-    url
-        A public https address.
+    Args:
+        url: A public https address.
     """
     with remote.client() as client:
         made = client.add_webhook(url)
