@@ -75,11 +75,11 @@ def _folders(loaded: Iterable[str], folder: Path) -> set[Path]:
     """Where the modules lie that are below the folder and were not installed there."""
     files = (Path(name).resolve() for name in loaded)
     below = (path for path in files if path.is_relative_to(folder) and not path.is_relative_to(STANDARD))
-    return {path.parent for path in below if not _is_foreign(path.relative_to(folder).parts[:-1])}
-
-
-def _is_foreign(parts: tuple[str, ...]) -> bool:
-    return any(part in NOT_THEIRS or part.startswith(".") for part in parts)
+    return {
+        path.parent
+        for path in below
+        if not any(part in NOT_THEIRS or part.startswith(".") for part in path.relative_to(folder).parts[:-1])
+    }
 
 
 def _package_files(folder: Path) -> Iterator[Path]:

@@ -50,22 +50,15 @@ def init(folder: Path = Path(), /) -> None:
                 file.write(text)
             printing.plain(str(path))
     printing.message("\nNext, in two terminals:")
+    enter = "" if folder == Path() else f"cd {shlex.quote(str(folder))} && "
     for command in ("packhorse dev", "packhorse submit count text=@README.md --wait --output ."):
-        printing.message("  " + _in_folder(folder, command))
+        printing.message(f"  {enter}{command}")
 
 
 def text_of(name: str, folder: Path) -> str:
     template = files("packhorse.cli").joinpath("project", f"{name}.txt").read_text(encoding="utf-8")
-    return Template(template).substitute(name=_project_name(folder))
-
-
-def _project_name(folder: Path) -> str:
-    name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")
-    return name[:63].rstrip("-") or NAMELESS
-
-
-def _in_folder(folder: Path, command: str) -> str:
-    return command if folder == Path() else f"cd {shlex.quote(str(folder))} && {command}"
+    project = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")
+    return Template(template).substitute(name=project[:63].rstrip("-") or NAMELESS)
 
 
 def config(*, output: Output = Output(), pace: Pace = Pace(), places: Places = Places()) -> None:

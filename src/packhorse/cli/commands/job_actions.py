@@ -24,6 +24,7 @@ MEANT = (
 )
 
 JobIds = Annotated[JobId, Parameter(help=MEANT)]
+ActOnOne = Callable[[Client, str], None]
 
 
 @Parameter(name="*")
@@ -36,22 +37,14 @@ class Sure:
 
 
 def cancel(
-    *jobs: JobIds,
-    chosen: Chosen = Chosen(),
-    all: bool = False,
-    sure: Sure = Sure(),
-    remote: Remote = Remote(),
+    *jobs: JobIds, chosen: Chosen = Chosen(), all: bool = False, sure: Sure = Sure(), remote: Remote = Remote()
 ) -> int:
     """Cancel a job, or many.
 
     Args:
         all: Mean every active job, where nothing is named.
     """
-
-    def cancel_one(client: Client, job: str) -> None:
-        _print_job(client.cancel(job), remote)
-
-    return _act("cancel", cancel_one, lambda client: client.cancel_jobs, jobs, chosen, all, sure, remote)
+    return _act("cancel", lambda client, job: _print_job(client.cancel(job), remote), jobs, chosen, all, sure, remote)
 
 
 def retry(
@@ -78,15 +71,11 @@ def retry(
         if after["run"] == before["run"]:
             output.message("It is active, and was left alone.")
 
-    return _act("retry", retry_one, lambda client: client.retry_jobs, jobs, chosen, all, sure, remote)
+    return _act("retry", retry_one, jobs, chosen, all, sure, remote)
 
 
 def delete(
-    *jobs: JobIds,
-    chosen: Chosen = Chosen(),
-    all: bool = False,
-    sure: Sure = Sure(),
-    remote: Remote = Remote(),
+    *jobs: JobIds, chosen: Chosen = Chosen(), all: bool = False, sure: Sure = Sure(), remote: Remote = Remote()
 ) -> int:
     """Delete an ended job with its files, or many.
 
@@ -98,25 +87,17 @@ def delete(
         client.delete(job)
         remote.print_one({"job_id": job, "deleted": True}, f"Job {job} is deleted.")
 
-    return _act("delete", delete_one, lambda client: client.delete_jobs, jobs, chosen, all, sure, remote)
+    return _act("delete", delete_one, jobs, chosen, all, sure, remote)
 
 
 def _is_one_job(jobs: tuple[str, ...], chosen: Chosen, all: bool, sure: Sure) -> bool:
     return len(jobs) == 1 and not all and not any(asdict(chosen).values()) and not sure.dry_run
 
 
-def _act(
-    verb: str,
-    one: Callable[[Client, str], None],
-    many: Callable[[Client], Callable[..., Json]],
-    jobs: tuple[str, ...],
-    chosen: Chosen,
-    all: bool,
-    sure: Sure,
-    remote: Remote,
-) -> int:
+def _act(verb: str, one: ActOnOne, jobs: tuple[str, ...], chosen: Chosen, all: bool, sure: Sure, remote: Remote) -> int:
     """Ids are meant as they are given; what is found is done only if somebody says that it is meant."""
     with remote.client() as client:
+        many = {"cancel": client.cancel_jobs, "retry": client.retry_jobs, "delete": client.delete_jobs}
         ids = [resolve_job(client, each) for each in jobs]
         if _is_one_job(jobs, chosen, all, sure):
             one(client, ids[0])
@@ -126,7 +107,7 @@ def _act(
             message = "Say which jobs: their ids, what they have in common, or --all."
             raise CycloptsError(msg=message, command_chain=[verb])
         is_trial = sure.dry_run or not (ids or sure.yes)
-        found = many(client)(**selection, dry_run=is_trial)
+        found = many[verb](**selection, dry_run=is_trial)
     if remote.json:
         output.document(found)
     else:

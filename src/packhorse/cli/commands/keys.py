@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -143,7 +144,7 @@ def list_tokens(job: JobId, /, *, remote: Remote = Remote()) -> None:
     with remote.client() as client:
         found = client.tokens(resolve_job(client, job))
     empty = f"There are no tokens. Make one with: packhorse tokens create {job}"
-    remote.print_list(found, ("token", "created", "ends"), _token_row, empty)
+    remote.print_list(found, ("token", "created", "ends"), itemgetter("key_id", "created_at", "ends_at"), empty)
 
 
 @tokens.command(name="revoke")
@@ -221,7 +222,9 @@ class StoreKeys:
 def _client(remote: Remote, places: Places, tenant: str | None = None) -> Iterator[Client | StoreKeys]:
     settings = settings_from(places).settings
     if settings.key:
-        _refuse_tenant(tenant)
+        if tenant is not None:
+            only = "The server makes and shows keys of the tenant of PACKHORSE_KEY only; unset it to work at the store."
+            raise InvalidInput(only, field="tenant")
         with remote.client() as client:
             yield client
         return
@@ -231,14 +234,6 @@ def _client(remote: Remote, places: Places, tenant: str | None = None) -> Iterat
             yield StoreKeys(settings, tenant, runner, store)
         finally:
             runner.run(store.close())
-
-
-def _refuse_tenant(tenant: str | None) -> None:
-    if tenant is not None:
-        raise InvalidInput(
-            "The server makes and shows keys of the tenant of PACKHORSE_KEY only; unset it to work at the store.",
-            field="tenant",
-        )
 
 
 def _duration(name: str, text: str) -> float:
@@ -265,8 +260,7 @@ def _limit(limit: Json) -> Sequence[object]:
 
 def _line(entry: Json) -> Sequence[object]:
     details = ", ".join(f"{name}={value}" for name, value in entry["details"].items())
-    facts = ("at", "event", "count", "tenant_id", "key_id", "address", "job_id")
-    return (*(entry[name] for name in facts), details)
+    return *itemgetter("at", "event", "count", "tenant_id", "key_id", "address", "job_id")(entry), details
 
 
 def _key_id(text: str) -> str:
@@ -278,7 +272,3 @@ def _key_id(text: str) -> str:
 def _row(key: Json) -> Sequence[object]:
     owner = (key["key_id"], key["tenant_id"], ",".join(key["scopes"]), key["name"], key["user_id"] or "")
     return *owner, key["created_at"], key["ends_at"] or ""
-
-
-def _token_row(token: Json) -> tuple[object, ...]:
-    return token["key_id"], token["created_at"], token["ends_at"] or ""

@@ -73,7 +73,8 @@ def stats(
 def overview(found: Json) -> dict[str, str]:
     """What there is now."""
     jobs, more = found["jobs"], "+" if found["waiting_capped"] else ""
-    kept = ", ".join(f"{_count(jobs, name)} {name}" for name in ("active", "completed", "failed", "cancelled"))
+    capped = {name: "+" if name in jobs["capped"] else "" for name in ("active", "completed", "failed", "cancelled")}
+    kept = ", ".join(f"{jobs[name]}{mark} {name}" for name, mark in capped.items())
     slots = f"{found['slots']} {plural(found['slots'], 'slot')}"
     workers = f"{found['workers']} {plural(found['workers'], 'worker')}"
     return {
@@ -82,10 +83,6 @@ def overview(found: Json) -> dict[str, str]:
         "waiting": f"{found['waiting']}{more}, the oldest for {seconds(found['oldest_wait_seconds'])}",
         "today": f"{found['processed_today']} ended since midnight UTC, {found['failed_24h']} failed in 24 h",
     }
-
-
-def _count(jobs: Json, name: str) -> str:
-    return f"{jobs[name]}{'+' if name in jobs['capped'] else ''}"
 
 
 def _window(window: Json, asked: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from operator import itemgetter
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter
@@ -153,19 +154,8 @@ def runs(schedule: ScheduleId, /, *, limit: HowMany = 20, remote: Remote = Remot
     """List what became of each tick, the newest first."""
     with remote.client() as client:
         found = client.schedule_runs(schedule, limit=limit)
-    remote.print_list(
-        found,
-        ("tick", "version", "status", "ms", "job", "message"),
-        lambda r: (
-            output.clock(r["tick"]),
-            r["version"],
-            r["status"],
-            r["duration_ms"],
-            r["job_id"] or "",
-            r["message"],
-        ),
-        empty="It has not fired yet.",
-    )
+    columns = ("tick", "version", "status", "ms", "job", "message")
+    remote.print_list(found, columns, _run_row, empty="It has not fired yet.")
 
 
 @app.command
@@ -186,7 +176,7 @@ def diff(schedule: ScheduleId, old: Whole, new: Whole, /, *, remote: Remote = Re
     """
     with remote.client() as client:
         found = client.diff_schedule(schedule, old, new)
-    remote.print_list(found, CHANGED, _change_row, empty="They say the same.")
+    remote.print_list(found, CHANGED, itemgetter(*CHANGED), empty="They say the same.")
 
 
 @app.command
@@ -267,17 +257,16 @@ def _print_trial(schedule: Json, remote: Remote) -> None:
     text = f"Schedule {schedule['schedule_id']} would be at version {schedule['version']}: {schedule['when']}."
     remote.print_one(schedule, text)
     if schedule["changes"] and not remote.json:
-        output.table(CHANGED, map(_change_row, schedule["changes"]))
+        output.table(CHANGED, map(itemgetter(*CHANGED), schedule["changes"]))
 
 
-def _change_row(change: Json) -> tuple[object, ...]:
-    return change["field"], change["old"], change["new"]
+def _run_row(run: Json) -> tuple[object, ...]:
+    return output.clock(run["tick"]), *itemgetter("version", "status", "duration_ms", "job_id", "message")(run)
 
 
 def _version_row(version: Json) -> tuple[object, ...]:
     changes = ", ".join(map(_difference, version["changes"]))
-    names = ("author", "action", "reason")
-    return version["version"], output.clock(version["at"]), *(version[name] for name in names), changes
+    return version["version"], output.clock(version["at"]), *itemgetter("author", "action", "reason")(version), changes
 
 
 def _state(schedule: Json) -> str:

@@ -65,7 +65,9 @@ def submit(
         )  # fmt: skip
         if wait or to is not None:
             return _wait_and_report(client, job, to, remote)
-    _print_job(job, remote)
+    remote.print_one(job, job["job_id"])
+    if not remote.json:
+        printing.message(f"Follow it with: packhorse show {job['job_id']} --follow")
     return 0
 
 
@@ -82,14 +84,6 @@ def _wait_and_report(client: Client, job: Json, output: Path | None, remote: Rem
     elif code == 0 and not remote.json:
         printing.plain(job["job_id"])
     return code
-
-
-def _print_job(job: Json, remote: Remote) -> None:
-    if remote.json:
-        printing.document(job)
-        return
-    printing.plain(job["job_id"])
-    printing.message(f"Follow it with: packhorse show {job['job_id']} --follow")
 
 
 def schema_of(client: Client, pipeline: str) -> dict[str, Any]:
@@ -114,7 +108,8 @@ def parameters_from(
     files: dict[str, Path | list[Path]] = {}
     for name, texts in given.items():
         kinds = list(_kinds(schema.get("properties", {}).get(name, {}), schema.get("$defs", {})))
-        items = [item for kind in kinds if kind.get("type") == "array" for item in _items(kind, schema)]
+        lists = [kind.get("items") or {"type": "any"} for kind in kinds if kind.get("type") == "array"]
+        items = [item for each in lists for item in _kinds(each, schema.get("$defs", {}))]
         if any(map(_is_file, [*items, *kinds])) and all(map(_is_artifact, texts)):
             values[name] = texts if any(map(_is_file, items)) else _only(name, texts)
         elif any(map(_is_file, items)):
@@ -193,10 +188,6 @@ def _kinds(schema: Schema, defs: Schema) -> Iterator[Schema]:
         yield from _kinds(branch, defs)
     if not branches and schema:
         yield schema
-
-
-def _items(kind: Schema, schema: Schema) -> list[Schema]:
-    return list(_kinds(kind.get("items") or {"type": "any"}, schema.get("$defs", {})))
 
 
 def _is_file(kind: Schema) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Annotated
 
 from cyclopts import App, Group, Parameter
@@ -73,11 +74,8 @@ def deliveries(webhook: WebhookId, /, *, remote: Remote = Remote()) -> None:
     with remote.client() as client:
         found = client.deliveries(webhook)
     empty = "Nothing waits to be sent: what was taken is gone."
-    remote.print_list(found, ("message", "tries", "next", "error"), _delivery_row, empty)
-
-
-def _delivery_row(delivery: Json) -> tuple[object, ...]:
-    return delivery["id"], delivery["attempts"], delivery["next_at"], delivery["error"] or ""
+    row = itemgetter("id", "attempts", "next_at", "error")
+    remote.print_list(found, ("message", "tries", "next", "error"), row, empty)
 
 
 def _row(webhook: Json) -> tuple[object, ...]:
