@@ -33,8 +33,7 @@ from packhorse.store.base import Store
 T = TypeVar("T")
 R = TypeVar("R")
 
-LOOK = 1.0
-"""Seconds between reads of a job while waiting for a change."""
+LOOK = 1.0  # seconds between reads of a job while waiting for a change
 
 
 class Runtime:

@@ -26,8 +26,7 @@ from packhorse.errors import SettingError
 from packhorse.log import FORMATS, LEVELS
 from packhorse.outbound.addresses import Allow
 
-REDIS_PREFIX = "packhorse:"
-"""Default prefix of every key in Redis."""
+REDIS_PREFIX = "packhorse:"  # default prefix of every key in Redis
 PREFIX = "PACKHORSE_"
 POSITIVE = frozenset(
     {
@@ -49,8 +48,7 @@ POSITIVE = frozenset(
 FLAGS = {"1": True, "yes": True, "true": True, "on": True, "0": False, "no": False, "false": False, "off": False}
 FOLDER = ".packhorse"
 HIDDEN = "***"
-MIN_SECRET_KEY = 32
-"""Minimum length of a secret key in characters, so that it cannot be guessed."""
+MIN_SECRET_KEY = 32  # minimum length of a secret key in characters, so that it cannot be guessed
 KEY_FILE = f"{FOLDER}/secret-key"
 """Where `packhorse dev` stores a generated secret key. Every process started in the same folder reads it."""
 

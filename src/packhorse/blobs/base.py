@@ -34,17 +34,14 @@ T = TypeVar("T")
 
 CHUNK = 256 * 1024
 """Bytes read and written at a time: enough to keep a disk busy, and two thousand of them fit into memory."""
-MAX_PIECE = 2 * CHUNK
-"""Bytes read at a time for fast readers, to halve the cost per piece."""
+MAX_PIECE = 2 * CHUNK  # bytes read at a time for fast readers, to halve the cost per piece
 
 FOLDERS = frozenset({"jobs", "published", "publishing"})
 """Where jobs have their files. Others may use the rest of a bucket or folder."""
 
-MAX_KEY = 896
-"""Bytes of UTF-8. S3 takes 1024, of which up to 128 are the prefix of a deployment."""
+MAX_KEY = 896  # Bytes of UTF-8. S3 takes 1024, of which up to 128 are the prefix of a deployment.
 
-MAX_PART = 255
-"""Bytes of UTF-8, the limit of nearly every file system."""
+MAX_PART = 255  # bytes of UTF-8, the limit of nearly every file system
 
 MAX_PARTS = 32
 """A folder store needs a file descriptor per part. Our own keys have six, plus the slashes in an artifact's name."""

@@ -15,16 +15,11 @@ from packhorse.settings import Loaded, load
 
 SAMPLE = "packhorse.sample"
 
-WHOLE = 32
-"""Hexadecimal digits of an id."""
-SHORTEST = 4
-"""Minimum number of digits: fewer are likely a typo, and `delete` uses this too."""
-NEWEST = 200
-"""How many of the newest jobs are searched by the end of their id, which has no index."""
-ENDING = 8
-"""Minimum number of digits for an end: with fewer, an older job could have the same end."""
-SHOWN = 5
-"""Matching jobs that the error lists."""
+WHOLE = 32  # hexadecimal digits of an id
+SHORTEST = 4  # minimum number of digits: fewer are likely a typo, and `delete` uses this too
+NEWEST = 200  # how many of the newest jobs are searched by the end of their id, which has no index
+ENDING = 8  # minimum number of digits for an end: with fewer, an older job could have the same end
+SHOWN = 5  # matching jobs that the error lists
 
 
 def not_empty(message: str) -> Callable[[object, str | None], None]:

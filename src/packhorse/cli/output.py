@@ -15,11 +15,9 @@ from rich.text import Text
 from packhorse.core import json
 from packhorse.errors import PackhorseError
 
-WIDE = 400
-"""Columns if the output is not a terminal: a piped table must not be cut."""
+WIDE = 400  # columns if the output is not a terminal: a piped table must not be cut
 
-NARROW = 24
-"""Minimum width of the last column of a table."""
+NARROW = 24  # minimum width of the last column of a table
 
 STYLES = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "pending": "dim"}
 STYLES |= {"alive": "green", "draining": "yellow", "silent": "red", "lost": "red", "paused": "yellow", "BAD": "red"}

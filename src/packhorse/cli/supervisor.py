@@ -16,14 +16,11 @@ from packhorse.cli.__main__ import PARENT
 
 FIRST_DELAY, LONGEST_DELAY = 0.1, 10.0
 """Seconds before a process that died is started again: at first at once, then doubling."""
-SETTLED = 10.0
-"""Seconds of life after which a death is not held against the next start."""
+SETTLED = 10.0  # seconds of life after which a death is not held against the next start
 HURRY = 1.0
 """Seconds a process has before it is told a second time to stop: a worker then hands its stages back at once."""
-PATIENCE = 15.0
-"""Seconds it has after that, before it is killed with all it started."""
-LAST_WORDS = 1.0
-"""Seconds to read what a process that has ended wrote before."""
+PATIENCE = 15.0  # seconds it has after that, before it is killed with all it started
+LAST_WORDS = 1.0  # seconds to read what a process that has ended wrote before
 LONGEST_LINE = 1024 * 1024
 
 Say = Callable[[str, str], None]

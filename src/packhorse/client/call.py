@@ -28,10 +28,8 @@ READ = 60.0
 
 PAUSES = (0.2, 0.5, 1.0)
 """Seconds before a call that may be repeated is sent again: as long as a server behind a proxy takes to be replaced."""
-LOST = (Unreachable, UnknownOutcome)
-"""The outcome of the request is unknown."""
-MIN_WAIT = 0.1
-"""Seconds. The least that a client waits when the server tells it to come again."""
+LOST = (Unreachable, UnknownOutcome)  # the outcome of the request is unknown
+MIN_WAIT = 0.1  # Seconds. The least that a client waits when the server tells it to come again.
 
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
 UNNUMBERED = frozenset({"snapshot", "progress", "log", "gap"})
@@ -128,8 +126,7 @@ def _add_page(so_far: Json, answer: Json) -> Json:
     return {**answer, **total}
 
 
-Pages = Callable[[str | None], Call[Json]]
-"""The call for the page at a cursor."""
+Pages = Callable[[str | None], Call[Json]]  # the call for the page at a cursor
 
 
 class RetryBudget:

@@ -21,8 +21,7 @@ from packhorse.errors import PackhorseError, Unreachable
 P = ParamSpec("P")
 T = TypeVar("T")
 
-WAIT = 30.0
-"""Default for how many seconds one call waits in all."""
+WAIT = 30.0  # default for how many seconds one call waits in all
 
 
 class Value(Generic[P, T]):

@@ -32,8 +32,7 @@ Content = str | os.PathLike[str] | bytes | BinaryIO
 Sent = Content | File | tuple[str, Content]
 """A path, bytes or an open file, alone or with the file name to send."""
 Files = Mapping[str, Sent | Sequence[Sent]]
-OnProgress = Callable[[int, int], None]
-"""Called with bytes sent so far, and in all."""
+OnProgress = Callable[[int, int], None]  # called with bytes sent so far, and in all
 
 CHUNK = 256 * 1024
 

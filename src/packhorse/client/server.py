@@ -15,8 +15,7 @@ from packhorse.outbound.calls import tls_context
 from packhorse.settings import Settings, load
 from packhorse.version import VERSION
 
-LOCAL = "http://127.0.0.1:3003"
-"""Where ``packhorse dev`` listens."""
+LOCAL = "http://127.0.0.1:3003"  # where `packhorse dev` listens
 NO_PROXY = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
 """A proxy from the environment could not reach this machine's own server."""
 

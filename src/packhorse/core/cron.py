@@ -22,15 +22,11 @@ from msgspec import Struct
 
 from packhorse.errors import InvalidInput
 
-MAX_LINE = 200
-"""Characters of a line: a list of all minutes of an hour has 170."""
+MAX_LINE = 200  # characters of a line: a list of all minutes of an hour has 170
 END_OF_CALENDAR = 253_402_300_799.0  # the end of the year 9999
-MAX_SKIPPED = 20
-"""Maximum skipped times reported per gap."""
-MIN_CHANGE_GAP = 2 * 86_400
-"""Seconds within which a time zone changes its clock at most once."""
-WALK_SECONDS = 3600.0
-"""Longest span in seconds that is searched tick by tick."""
+MAX_SKIPPED = 20  # maximum skipped times reported per gap
+MIN_CHANGE_GAP = 2 * 86_400  # seconds within which a time zone changes its clock at most once
+WALK_SECONDS = 3600.0  # longest span in seconds that is searched tick by tick
 
 UNREADABLE = (CronSimError, AssertionError, OverflowError, TypeError, ValueError)
 """What the parser raises for invalid lines. Only CronSimError carries a message for people."""
@@ -39,8 +35,7 @@ MISSING_LINE = "A schedule needs a cron line"
 UNKNOWN_ZONE = "Unknown time zone. Use a name such as Europe/Berlin"
 
 Mark = Literal["", "skipped", "moved", "doubled"]
-FieldError = tuple[str, str]
-"""The field, and what is wrong with it."""
+FieldError = tuple[str, str]  # the field, and what is wrong with it
 
 
 class Moment(Struct, frozen=True):

@@ -14,13 +14,10 @@ from packhorse.core import json
 from packhorse.core.models import FailedRun, Failure, FailureStatus, Job, Settled
 from packhorse.core.records import IndexEntry, Put, Record
 
-MAX_MESSAGE = 500
-"""Characters of a message kept with a failure. The job keeps the whole message."""
-MAX_USERS = 1000
-"""Users counted per group. Beyond that, the number is a lower bound."""
+MAX_MESSAGE = 500  # Characters of a message kept with a failure. The job keeps the whole message.
+MAX_USERS = 1000  # Users counted per group. Beyond that, the number is a lower bound.
 HOUR = 3600.0
-TREND_HOURS = 24
-"""Hours that a trend covers."""
+TREND_HOURS = 24  # hours that a trend covers
 MAX_TIMES = 200
 """Newest failures of a group that its trend counts. Bounded, so that a list of groups stays fast."""
 
@@ -40,8 +37,7 @@ VARYING = (
 Alert = Literal["new", "again"]
 Sort = Literal["order", "revive", "alert"]
 
-ACTION = "failure_action"
-"""The kind of record that keeps an action."""
+ACTION = "failure_action"  # the kind of record that keeps an action
 
 
 class FailureGroup(Struct, frozen=True, omit_defaults=True):

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from packhorse.errors import DefinitionError
 
-Path = tuple[str, ...]
-"""A path into a JSON value: keys, or `json.ANY` for every element."""
+Path = tuple[str, ...]  # a path into a JSON value: keys, or `json.ANY` for every element
 
 
 class Status(StrEnum):
@@ -40,8 +39,7 @@ FILLABLE = ("deadline", "pending", "revive")
 """Pipeline options that the deployment fills in if unset, besides ``keep``."""
 CACHE = "filled"
 MAX_REVIVE_DELAY = 86_400.0
-MAX_DOUBLINGS = 32
-"""The cap is reached long before; more would overflow a float."""
+MAX_DOUBLINGS = 32  # the cap is reached long before; more would overflow a float
 
 
 # The plan, fixed at submit and shared by all jobs of one definition.

@@ -12,10 +12,8 @@ from packhorse.core.models import Job
 ROOT = "published"
 FIELDS = ("pipeline", "schedule", "date", "job")
 PART = re.compile(r"(?!\.)([A-Za-z0-9._-]|\{(?:" + "|".join(FIELDS) + r")\})+")
-MAX_PATTERN = 200
-"""Maximum characters of a pattern."""
-MAX_VALUE = 63
-"""Maximum characters of a filled field, which is a name."""
+MAX_PATTERN = 200  # maximum characters of a pattern
+MAX_VALUE = 63  # maximum characters of a filled field, which is a name
 MAX_PART, MAX_PATH, MAX_PARTS = 255, 600, 24
 """Limits of the filled path. The key adds a tenant before it and a file name after it."""
 

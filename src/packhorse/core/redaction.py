@@ -14,16 +14,13 @@ from packhorse.core import json as wire
 from packhorse.core.json import ANY, replace_at, values_at
 from packhorse.core.plan import Path
 
-MASK = "••••"
-"""Shown in place of a secret of any length."""
+MASK = "••••"  # shown in place of a secret of any length
 
-SEALED = "$secret"
-"""The only key of the object that stores an encrypted secret: ``{"$secret": "…"}``."""
+SEALED = "$secret"  # the only key of the object that stores an encrypted secret: `{"$secret": "…"}`
 
 MIN_SECRET = 4
 """Minimum characters of a secret to look for. Shorter ones occur in ordinary words by chance."""
-MIN_BASE64 = 8
-"""Minimum characters of a base64 form to look for."""
+MIN_BASE64 = 8  # minimum characters of a base64 form to look for
 URLSAFE = str.maketrans("+/", "-_")
 
 

@@ -19,15 +19,11 @@ from packhorse.errors import NotAllowed
 
 LATE = 60.0
 """Seconds after which an unclaimed tick counts as missed. Long enough for a worker to restart."""
-MAX_COUNTED = 1000
-"""Maximum missed ticks counted. More are reported as "more than" this number."""
-MAX_WAITING = 10
-"""Maximum runs of one schedule that wait for an earlier run."""
-MAX_VERSIONS = 1000
-"""Maximum versions kept per schedule."""
+MAX_COUNTED = 1000  # Maximum missed ticks counted. More are reported as "more than" this number.
+MAX_WAITING = 10  # maximum runs of one schedule that wait for an earlier run
+MAX_VERSIONS = 1000  # maximum versions kept per schedule
 MISSED = "No worker ran it in time."
-CODE = "code"
-"""Author of a version that comes from the app's code."""
+CODE = "code"  # author of a version that comes from the app's code
 
 Overlap = Literal["skip", "queue", "cancel"]
 Misfire = Literal["skip", "catch_up"]
@@ -341,8 +337,7 @@ def decide_overlap(run: Run, others: list[Run], overlap: Overlap) -> Verdict:
     return ("cancel", f"Waits until the run of {cron.utc(active[0].tick)} is cancelled.") if active else ("fire", "")
 
 
-RUN = "run"
-"""The kind of record that keeps a run."""
+RUN = "run"  # the kind of record that keeps a run
 
 
 def schedule_key(tenant: str, id: str) -> str:

@@ -15,8 +15,7 @@ MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
 )  # fmt: skip
-MAX_LISTED = 4
-"""Maximum times, days or months that a sentence lists."""
+MAX_LISTED = 4  # maximum times, days or months that a sentence lists
 
 
 class NoWords(Exception):

@@ -13,25 +13,19 @@ from packhorse.core.records import IndexEntry, Put, Ref, time_place
 DELIVERY = "delivery"
 OPEN_ENDPOINT = "open_endpoint"
 """A record that exists as long as its endpoint is open: a delivery needs it."""
-NO_JOB = "00000000-0000-0000-0000-000000000000"
-"""The job of a delivery that is about none."""
+NO_JOB = "00000000-0000-0000-0000-000000000000"  # the job of a delivery that is about none
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 
 WEBHOOK_DELAYS = (5.0, 5 * MINUTE, 30 * MINUTE, 2 * HOUR, 5 * HOUR, 10 * HOUR, 14 * HOUR, 20 * HOUR, DAY)
 WEBHOOK_AGES = tuple(accumulate(WEBHOOK_DELAYS))
 """Ages of a message at which it is sent again. Counted by age, so that waiting in a queue costs no attempt."""
-MIN_WEBHOOK_DELAY = WEBHOOK_DELAYS[0] / 2
-"""A retry time closer than this counts as passed."""
-JITTER = 0.1
-"""Spread, so that messages that failed together are not retried together."""
-MAX_RETRY_AFTER = DAY
-"""Maximum delay that a receiver can request with Retry-After."""
+MIN_WEBHOOK_DELAY = WEBHOOK_DELAYS[0] / 2  # a retry time closer than this counts as passed
+JITTER = 0.1  # spread, so that messages that failed together are not retried together
+MAX_RETRY_AFTER = DAY  # maximum delay that a receiver can request with Retry-After
 
-ENDPOINT_GIVE_UP = 5 * DAY
-"""An endpoint that accepted no message for this long is disabled."""
-ENDPOINT_FORGIVE = 2 * DAY
-"""Failures older than this no longer count against an endpoint."""
+ENDPOINT_GIVE_UP = 5 * DAY  # an endpoint that accepted no message for this long is disabled
+ENDPOINT_FORGIVE = 2 * DAY  # failures older than this no longer count against an endpoint
 
 
 class Delivery(Struct, frozen=True, omit_defaults=True):

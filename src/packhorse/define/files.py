@@ -21,15 +21,11 @@ F = TypeVar("F")
 
 DRIVE = re.compile(r"[A-Za-z]:[/\\]")
 
-MAX_NAME = 255
-"""Bytes. The limit of file systems for one name."""
-MAX_PATH = 1024
-"""Bytes of a name with its folders."""
-MAX_SUFFIX = 32
-"""Bytes. A suffix up to this length is kept when a name is shortened."""
+MAX_NAME = 255  # Bytes. The limit of file systems for one name.
+MAX_PATH = 1024  # bytes of a name with its folders
+MAX_SUFFIX = 32  # Bytes. A suffix up to this length is kept when a name is shortened.
 
-MAX_KEY = 600
-"""Bytes of a name at the end of a key, after the prefix and the job id."""
+MAX_KEY = 600  # bytes of a name at the end of a key, after the prefix and the job id
 
 ODD = re.compile(r'[\x00-\x1f\x7f-\x9f%\\:*?"<>|\u2028\u2029\ud800-\udfff\ufffe\uffff]')
 """Characters that some object store rejects in a key, and the % used to escape them."""

@@ -101,8 +101,7 @@ class Permanent(Exception):
 Q = ParamSpec("Q")
 R_co = TypeVar("R_co", covariant=True)
 
-Document = tuple[bytes, Sequence[File]]
-"""A result as JSON, and the files it refers to by number."""
+Document = tuple[bytes, Sequence[File]]  # a result as JSON, and the files it refers to by number
 
 
 class Stage(Generic[Q, R_co]):

@@ -21,16 +21,13 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
 """What decoding untrusted bytes can raise: bad JSON or types, bad UTF-8 or a user's check, deep nesting."""
 
-MAX_DEPTH = 64
-"""Maximum nesting. A few hundred levels would crash later checks."""
+MAX_DEPTH = 64  # Maximum nesting. A few hundred levels would crash later checks.
 
 MAX_ERRORS = 50
-MAX_ERROR_LENGTH = 300
-"""Characters. Messages quote the input, which may be megabytes."""
+MAX_ERROR_LENGTH = 300  # Characters. Messages quote the input, which may be megabytes.
 MAX_IN_MESSAGE = 5
 MAX_NAMES = 10
-MAX_QUOTE = 80
-"""Characters of the input that are quoted."""
+MAX_QUOTE = 80  # characters of the input that are quoted
 
 NOT_VALID = "The request is not valid"
 NO_PARAMETER = "There is no parameter of this name"

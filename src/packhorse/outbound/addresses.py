@@ -49,8 +49,7 @@ SPECIAL_IPV6 = {
     "2001:db8::/32": "documentation",
     "3fff::/20": "documentation",
 }
-GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
-"""The only range that has been assigned so far."""
+GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")  # the only range that has been assigned so far
 ISATAP = {0x00005EFE, 0x02005EFE}
 """The upper half of an interface that carries an IPv4 address in its lower half."""
 

@@ -27,11 +27,9 @@ from packhorse.version import VERSION
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 HARMLESS = frozenset({"accept", "accept-language", "user-agent"})
 """Headers that are also sent to another origin after a redirect."""
-ADDRESSES = 3
-"""Maximum addresses of one host to try."""
+ADDRESSES = 3  # maximum addresses of one host to try
 HTTP_PORTS = frozenset({80, 443})
-UNPRIVILEGED = 1024
-"""Lower ports belong to other protocols, such as SMTP or SSH."""
+UNPRIVILEGED = 1024  # lower ports belong to other protocols, such as SMTP or SSH
 
 WINDOWS = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
 """The content codings that are decompressed. Several nested ones are refused, because only bombs use them."""

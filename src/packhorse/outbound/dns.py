@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary
 
 from packhorse.outbound.addresses import Address
 
-SHARE = 2
-"""Concurrent lookups per owner. A thread cannot be stopped when its caller gives up."""
+SHARE = 2  # Concurrent lookups per owner. A thread cannot be stopped when its caller gives up.
 
 _threads = ThreadPoolExecutor(16, "packhorse-resolve")
 """Separate threads, so that slow lookups block nothing else."""

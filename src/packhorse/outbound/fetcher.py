@@ -20,8 +20,7 @@ from packhorse.outbound.calls import Answer, Outbound, Policy
 from packhorse.outbound.urls import parse_url
 
 NOT_MODIFIED = 304
-BATCH = 256 * 1024
-"""Bytes that are written at a time."""
+BATCH = 256 * 1024  # bytes that are written at a time
 
 
 class Fetched(Struct, frozen=True):

@@ -25,8 +25,7 @@ from packhorse.store.base import Store
 
 Results = Mapping[TaskId, Result]
 
-NEW = "new"
-"""The name under which a plan caches the document of its new jobs."""
+NEW = "new"  # the name under which a plan caches the document of its new jobs
 
 NO_SPEC = Spec(parameters=b"{}")
 

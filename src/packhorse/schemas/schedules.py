@@ -11,8 +11,7 @@ from packhorse.core.schedules import Misfire, Overlap, Revision, Run, Schedule, 
 from packhorse.core.text import describe_schedule
 from packhorse.schemas.progress import duration_ms, iso
 
-NAMES: Mapping[str, str] = {"user": "user_id"}
-"""JSON names of fields that Python names differently."""
+NAMES: Mapping[str, str] = {"user": "user_id"}  # JSON names of fields that Python names differently
 
 
 class TermsDocument(TypedDict):

@@ -96,8 +96,7 @@ def _memory(room: int) -> Path | None:
     return MEMORY if has_room else None
 
 
-Hook = Callable[[str], object]
-"""Called with the id of the job."""
+Hook = Callable[[str], object]  # called with the id of the job
 
 
 class Fault(Enum):

@@ -24,8 +24,7 @@ from packhorse.worker.child.messages import FromChild, Made, Moved, Raised, Run,
 from packhorse.worker.pool import Pool
 from packhorse.worker.process import Call, Child, ChildDied, Listener
 
-FORMAT = "%(levelname)s %(name)s: %(message)s"
-"""As in a worker's process, and so is the level."""
+FORMAT = "%(levelname)s %(name)s: %(message)s"  # as in a worker's process, and so is the level
 
 Say = Callable[[str], None]
 

@@ -25,10 +25,8 @@ from packhorse.web.widgets.fields import Field
 BESIDE = ("user_id", "priority", "delay")
 """What is said beside the parameters, of which none is called so."""
 KIND = "application/x-www-form-urlencoded"
-SMALL = 16 * 1024
-"""Bytes of a form that anybody may send."""
-ROOM = 64 * 1024
-"""Bytes besides parameters, all of which may be in a form."""
+SMALL = 16 * 1024  # bytes of a form that anybody may send
+ROOM = 64 * 1024  # bytes besides parameters, all of which may be in a form
 FIELDS = 1000
 
 

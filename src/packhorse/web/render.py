@@ -36,8 +36,7 @@ HEADERS = {
 
 SAID = "packhorse_said"
 """A cookie: what the last form has come to, told by the next page and forgotten."""
-SAID_FOR = 20
-"""Seconds, in case that page never comes."""
+SAID_FOR = 20  # seconds, in case that page never comes
 
 FILTERS = (
     "duration",
@@ -54,8 +53,7 @@ FILTERS = (
 )
 """Functions of `formatting` that templates use."""
 
-SHARED = "shared"
-"""What it takes to look at what all tenants share."""
+SHARED = "shared"  # what it takes to look at what all tenants share
 NAVIGATION = (
     ("/", "Overview", SHARED),
     ("/jobs", "Jobs", "read"),

@@ -22,10 +22,8 @@ from packhorse.blobs.local import tree
 from packhorse.blobs.local.put import FLUSH, Put, link_object
 from packhorse.errors import BlobUnavailable
 
-THREADS = 8
-"""Enough to let syncs overlap, few enough that a stuck disk does not block the process."""
-FLUSHES = 2
-"""Threads that only flush, so that nothing else waits behind them."""
+THREADS = 8  # enough to let syncs overlap, few enough that a stuck disk does not block the process
+FLUSHES = 2  # threads that only flush, so that nothing else waits behind them
 
 BURST = 12
 """Pieces in a row that a reader may take without waiting, before others have their turn. A server whose client has
@@ -33,8 +31,7 @@ vanished never waits: it takes everything, and reports the disconnect a moment l
 BREATH, PAUSE = 0.0002, 0.003
 """Seconds after the first burst, and after each that follows: a quick client must not be held up, while for one that
 has vanished every read is wasted."""
-SOON = 0.01
-"""A reader that takes a piece within so many seconds gets larger ones."""
+SOON = 0.01  # a reader that takes a piece within so many seconds gets larger ones
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -28,8 +28,7 @@ syncs, so that no put returns while a power cut could remove one of its folders.
 
 BLOCK = 512 * 1024
 """Bytes that go to a thread at a time. A put holds two such blocks: one is written while the next comes in."""
-MAX_PENDING = 32
-"""Pieces of a block that are not worth joining."""
+MAX_PENDING = 32  # pieces of a block that are not worth joining
 FLUSH = 32 * 1024 * 1024
 """Bytes after which writing to the disk is forced. Otherwise a system with much memory writes everything in the sync at
 the end, and nothing else runs meanwhile."""

@@ -22,11 +22,9 @@ from packhorse.errors import BlobNotFound, BlobUnavailable
 
 PARTIAL = ".partial"
 
-AHEAD = 10_000
-"""Names of folders that are cached, of some 36 bytes each."""
+AHEAD = 10_000  # names of folders that are cached, of some 36 bytes each
 
-FICLONE = 0x40049409
-"""From linux/fs.h, for file systems that can share bytes between files."""
+FICLONE = 0x40049409  # from linux/fs.h, for file systems that can share bytes between files
 
 ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
 
@@ -240,8 +238,7 @@ def abandon(root: Path, before: float) -> int:
 # Bytes that are in memory already, read without a thread.
 
 
-NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
-"""Only Linux has it."""
+NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)  # only Linux has it
 
 
 class _Pages(threading.local):

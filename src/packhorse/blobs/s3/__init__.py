@@ -22,8 +22,7 @@ from packhorse.blobs.s3.transfer import Downloads, Upload
 from packhorse.define.files import disposition
 from packhorse.errors import BlobNotFound, BlobUnavailable
 
-THREADS = 32
-"""Each waits for one answer at a time; if there are more puts, their parts take turns."""
+THREADS = 32  # each waits for one answer at a time; if there are more puts, their parts take turns
 
 
 class S3:

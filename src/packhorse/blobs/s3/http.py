@@ -38,8 +38,7 @@ OPTIONS = frozenset({"endpoint", "region", "path_style"})
 
 REGION = "us-east-1"
 
-MAX_PREFIX = 128
-"""Bytes, with its slash: what a key leaves of the 1024 that S3 takes."""
+MAX_PREFIX = 128  # bytes, with its slash: what a key leaves of the 1024 that S3 takes
 
 
 class Keys(Struct, frozen=True):

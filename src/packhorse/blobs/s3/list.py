@@ -14,14 +14,11 @@ from packhorse.blobs.s3.http import Signed
 from packhorse.blobs.s3.transfer import GONE
 from packhorse.errors import BlobUnavailable
 
-PAGE = 1000
-"""Keys per listing and per delete, the most that S3 takes."""
+PAGE = 1000  # keys per listing and per delete, the most that S3 takes
 
-LAST = "\U0010ffff"
-"""Comes after every name."""
+LAST = "\U0010ffff"  # comes after every name
 
-TICK = 1.0
-"""Seconds: the resolution of times in the server's answers."""
+TICK = 1.0  # seconds: the resolution of times in the server's answers
 
 
 class Bucket:

@@ -18,10 +18,8 @@ from packhorse.cli.registry import app
 from packhorse.client import Client
 from packhorse.errors import PackhorseError
 
-PATIENCE = 1.0
-"""Seconds that `names` takes at most: somebody has pressed Tab."""
-MOST = 200
-"""Schedules that are offered."""
+PATIENCE = 1.0  # seconds that `names` takes at most: somebody has pressed Tab
+MOST = 200  # schedules that are offered
 
 VERBS = ("show", "put", "pause", "resume", "reset", "delete", "run", "runs", "history", "diff", "rollback")
 BEHIND: Mapping[str, str] = {

@@ -29,8 +29,7 @@ from packhorse.settings import PREFIX, Loaded, Settings, descriptions, printable
 from packhorse.store.base import Finding
 
 NAMES = ("pipelines.py", "test_pipelines.py", "pyproject.toml", "README.md", ".gitignore")
-NAMELESS = "jobs"
-"""What a project is called whose folder has a name that no package can have."""
+NAMELESS = "jobs"  # what a project is called whose folder has a name that no package can have
 
 
 def init(folder: Path = Path(), /) -> None:

@@ -16,8 +16,7 @@ from packhorse.core.text import plural
 TERMINAL = follow.EXIT.keys()
 PAST = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
 WHY = {"gone": "not there", "slot_taken": "slot taken", "stopping": "being stopped already"}
-UNSURE = 1
-"""The exit code where somebody has yet to say that it is meant."""
+UNSURE = 1  # the exit code where somebody has yet to say that it is meant
 
 MEANT = (
     "Their ids, or the beginnings of them, or the ends, of the newest 200; none to mean all that have what is named."

@@ -20,8 +20,7 @@ TERMINAL = watching.EXIT.keys()
 BY_ITSELF = frozenset({"QUEUED", "NOT_BEFORE"})
 """Reasons to wait that go away without anybody doing anything."""
 MIB = 1024**2
-MOST_LINES = 5000
-"""Of a log that the server gives at a time."""
+MOST_LINES = 5000  # of a log that the server gives at a time
 
 
 def jobs(*, chosen: Chosen = Chosen(), count: bool = False, limit: Whole = 20, remote: Remote = Remote()) -> None:

@@ -29,8 +29,7 @@ from packhorse.store.collections.audit import Entry
 from packhorse.store.collections.keys import Key
 from packhorse.web.widgets import formatting
 
-OPERATOR = "cli"
-"""Who is said to have done it: whoever can open the store."""
+OPERATOR = "cli"  # who is said to have done it: whoever can open the store
 
 COLUMNS = ("key", "tenant", "scopes", "name", "user", "created", "ends")
 

@@ -24,10 +24,8 @@ from packhorse.worker.status import serve_status
 from packhorse.worker.worker import Worker, tune_gc
 
 PORT = "3003"
-LOOK = 0.5
-"""Seconds between looks at the user's files."""
-KNOCK = 0.05
-"""Seconds between tries to reach a server that is starting."""
+LOOK = 0.5  # seconds between looks at the user's files
+KNOCK = 0.05  # seconds between tries to reach a server that is starting
 DRAIN = "10m"
 """How long a job may go on with the old code after a change, unless the settings say otherwise."""
 

@@ -25,8 +25,7 @@ from packhorse.client import Client, Json
 from packhorse.errors import Unreachable
 from packhorse.web.widgets.formatting import percent
 
-PERIOD = 1.0
-"""Seconds between looks."""
+PERIOD = 1.0  # seconds between looks
 RECENT = "5m"
 MOST_JOBS = 15
 MOST_FAILURES = 5

@@ -27,10 +27,8 @@ from packhorse.web.widgets import plots
 STATUSES = tuple(each.value for each in FailureStatus)
 FILTERS = ("pipeline", "error_code", "user_id", "schedule_id", "since", "until")
 CHOSEN = ("fingerprint", *FILTERS)
-ORDERS = 50
-"""The newest orders, of which those about a group are shown with it."""
-OFFERED = 200
-"""Of each kind, to filter by."""
+ORDERS = 50  # the newest orders, of which those about a group are shown with it
+OFFERED = 200  # of each kind, to filter by
 LEFT = {
     "gone": "the job was deleted",
     "slot_taken": "the user has another active job",

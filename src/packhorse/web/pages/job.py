@@ -21,19 +21,14 @@ from packhorse.web.render import HEADERS, Page, redirect, render_page, sentence,
 from packhorse.web.widgets import formatting
 from packhorse.web.widgets import job as widgets
 
-LINES = 500
-"""Of the log that are shown: the last ones."""
-EVENTS = 1000
-"""That are looked at to tell when what ran; of these the newest are listed."""
+LINES = 500  # of the log that are shown: the last ones
+EVENTS = 1000  # that are looked at to tell when what ran; of these the newest are listed
 LISTED = 200
-TEXT = 65_536
-"""Characters of a value that are shown; a result may be four times as large."""
-PAGE = 5000
-"""Lines of the whole log asked for at a time."""
+TEXT = 65_536  # characters of a value that are shown; a result may be four times as large
+PAGE = 5000  # lines of the whole log asked for at a time
 
 ENDED = ("completed", "failed", "cancelled")
-PREVIEWED = 20 * 1024**2
-"""Bytes of an image that a browser is made to load at once."""
+PREVIEWED = 20 * 1024**2  # bytes of an image that a browser is made to load at once
 
 KINDS = {
     "image/gif": "image",

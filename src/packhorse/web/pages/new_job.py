@@ -22,8 +22,7 @@ from packhorse.web.forms import BESIDE, Relayed
 from packhorse.web.render import Page, as_json, is_script, mistakes, redirect, render_page, services_and_caller
 from packhorse.web.widgets.fields import Field, fields_of
 
-BESIDES = 64 * 1024
-"""Bytes for what is said beside the parameters."""
+BESIDES = 64 * 1024  # bytes for what is said beside the parameters
 
 Name = Annotated[str | None, QueryParameter()]
 Needed = Annotated[str, QueryParameter()]

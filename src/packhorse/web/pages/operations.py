@@ -18,10 +18,8 @@ from packhorse.web.widgets import formatting, plots
 
 OUTCOMES = ("completed", "failed", "cancelled")
 WINDOWS = {"1h": "1 hour", "6h": "6 hours", "24h": "1 day", "72h": "3 days"}
-GROUPS = 50
-"""Groups of failures that are looked through for open ones."""
-FEW = 5
-"""Groups of failures, and findings, that are named here; the rest is one click away."""
+GROUPS = 50  # groups of failures that are looked through for open ones
+FEW = 5  # groups of failures, and findings, that are named here; the rest is one click away
 
 Window = Annotated[str, QueryParameter(description="How far back the plots go.")]
 

@@ -20,11 +20,9 @@ from packhorse.web.render import Page, redirect, render_page, sentence, services
 from packhorse.web.widgets import plots
 from packhorse.web.widgets.formatting import differences, pretty
 
-LISTED = 25
-"""Schedules on a page: each is drawn with thirty runs."""
+LISTED = 25  # schedules on a page: each is drawn with thirty runs
 RUNS = 30
-VERSIONS = 5
-"""That the page of a schedule shows; the others have a page of their own."""
+VERSIONS = 5  # that the page of a schedule shows; the others have a page of their own
 
 ASKED = {
     "rollback": ("Roll back", "Make version {to} the newest again: a new version, with exactly what that one said."),

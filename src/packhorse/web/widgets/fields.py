@@ -16,8 +16,7 @@ Json = Mapping[str, Any]
 Kind = Literal["text", "lines", "number", "check", "choice", "list", "json", "secret", "file", "files"]
 
 SCALARS = frozenset({"string", "integer", "number", "boolean"})
-LONG = 200
-"""Characters from which on a text gets more than one line."""
+LONG = 200  # characters from which on a text gets more than one line
 
 
 class Field(Struct, frozen=True):

@@ -109,8 +109,7 @@ def about(seconds: float) -> str:
     return f"{round(seconds / 3_600)} h" if seconds < 172_800 else f"{round(seconds / 86_400)} d"
 
 
-LONGEST = 2000
-"""Characters of a value that are shown: the API has all of it."""
+LONGEST = 2000  # characters of a value that are shown: the API has all of it
 
 
 class Difference(NamedTuple):

@@ -31,14 +31,11 @@ RETRY_TEXTS = {
     "handed_back": "{where} returned to the queue by its worker",
 }
 TRIED_AGAIN = "Retrying {where}"
-AGAIN = ("retry", "revive")
-"""Why a new run begins."""
+AGAIN = ("retry", "revive")  # why a new run begins
 ENDS = ("completed", "failed", "cancelled")
-MOST = 300
-"""Spans drawn of one stage: a thousand elements are a bar all the same."""
+MOST = 300  # spans drawn of one stage: a thousand elements are a bar all the same
 LEAST = 0.001
-POINTS = 120
-"""Of a plot of CPU or memory."""
+POINTS = 120  # of a plot of CPU or memory
 
 
 class Span(NamedTuple):

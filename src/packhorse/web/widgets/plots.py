@@ -13,13 +13,10 @@ from typing import Any, NamedTuple
 
 from packhorse.web.widgets import formatting
 
-GAP = 0.1
-"""Between two bars."""
+GAP = 0.1  # between two bars
 
-HEIGHT = 24
-"""Of a sparkline: a row of small bars."""
-STEP = 6
-"""From one bar to the next; one unit of it is left free."""
+HEIGHT = 24  # of a sparkline: a row of small bars
+STEP = 6  # from one bar to the next; one unit of it is left free
 MIDDLE = 14
 SHAPES = {
     "completed": (2, 12),
@@ -32,8 +29,7 @@ SHAPES = {
 """Where a bar begins, and how tall it is. What never ran is a dash on the line. Colour is never all there is: what went
 well stands up, what failed hangs down, and the row says in words what it shows."""
 DASH = (13, 2)
-LAST = 30
-"""Runs of a schedule that are shown."""
+LAST = 30  # runs of a schedule that are shown
 
 Values = Sequence[float | None]
 
