@@ -130,8 +130,6 @@ class Runtime:
 
 
 class Handle(JobHandle[R]):
-    """A submitted job in a store."""
-
     def __init__(self, runtime: Runtime, job_id: str, pipeline: Pipeline[Any]) -> None:
         self.id = job_id
         self._runtime = runtime

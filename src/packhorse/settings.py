@@ -29,21 +29,8 @@ from packhorse.outbound.addresses import Allow
 REDIS_PREFIX = "packhorse:"  # default prefix of every key in Redis
 PREFIX = "PACKHORSE_"
 POSITIVE = frozenset(
-    {
-        "lease",
-        "slots",
-        "recycle",
-        "timeout",
-        "deadline",
-        "pending",
-        "revive_times",
-        "revive_backoff",
-        "revive_budget",
-        "revive_per",
-        "sweep",
-        "samples",
-        "body_silence",
-    }
+    {"lease", "slots", "recycle", "timeout", "deadline", "pending", "sweep", "samples", "body_silence"}
+    | {f"revive_{name}" for name in ("times", "backoff", "budget", "per")}
 )
 FLAGS = {"1": True, "yes": True, "true": True, "on": True, "0": False, "no": False, "false": False, "off": False}
 FOLDER = ".packhorse"

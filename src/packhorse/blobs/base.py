@@ -121,7 +121,6 @@ def check_key(key: str) -> str:
 
 
 def is_key(key: str) -> bool:
-    """Whether it is a valid object key."""
     parts = key.split("/")
     return not (
         len(key) > MAX_KEY  # before anything that looks at every character

@@ -115,7 +115,6 @@ class Chosen:
     "Only those created before then."
 
     def filters(self) -> dict[str, Any]:
-        """Arguments for the client."""
         found = asdict(self)
         return {"created_from": found.pop("since"), "created_until": found.pop("until"), **found}
 

@@ -106,7 +106,6 @@ def replace_at(value: Any, paths: Sequence[Path], change: Callable[[Any], Any]) 
 
 
 def values_at(value: Any, paths: Sequence[Path]) -> list[Any]:
-    """The values at the paths."""
     seen: list[Any] = []
     replace_at(value, paths, seen.append)
     return seen

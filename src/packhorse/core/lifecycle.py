@@ -16,7 +16,7 @@ from packhorse.core import changes, error_codes, failures, json, models
 from packhorse.core.changes import Change, Effect, Guard
 from packhorse.core.failures import new_revival, put_action
 from packhorse.core.models import Event, Failure, Firing, Job, Result, Spec, Stage, Stopping, Task, TaskId
-from packhorse.core.plan import Need, Plan, StagePlan, Status, purge_at
+from packhorse.core.plan import TERMINAL, Need, Plan, StagePlan, Status, purge_at
 from packhorse.core.schedules import NotedRun, RunStatus, run_index, run_ref
 from packhorse.core.webhooks import job_delivery, put_delivery
 from packhorse.errors import JobNotFound, LeaseLost, NotAllowed
@@ -25,18 +25,9 @@ PENDING, RUNNING, COMPLETED, FAILED, CANCELLED = Status
 ACTIVE = frozenset({PENDING, RUNNING})
 
 ALLOWED_FROM: Mapping[str, frozenset[Status]] = {  # by action: only one of two may repeat
-    "start": ACTIVE,
-    "finish": frozenset({RUNNING}),
-    "fail": frozenset({RUNNING}),
-    "later": frozenset({RUNNING}),
-    "hand back": frozenset({RUNNING}),
-    "lose": frozenset({RUNNING}),
-    "cancel": ACTIVE,
-    "expire": ACTIVE,
-    "retry": frozenset({FAILED, CANCELLED, COMPLETED}),
-    "purge": frozenset({FAILED, CANCELLED, COMPLETED}),
-    "delete": frozenset({FAILED, CANCELLED, COMPLETED}),
-    "tidy": frozenset({FAILED, CANCELLED, COMPLETED}),
+    **dict.fromkeys(("start", "cancel", "expire"), ACTIVE),
+    **dict.fromkeys(("finish", "fail", "later", "hand back", "lose"), frozenset({RUNNING})),
+    **dict.fromkeys(("retry", "purge", "delete", "tidy"), TERMINAL),
     "promote": frozenset({COMPLETED}),
 }
 
@@ -302,8 +293,6 @@ def tidy(job: Job, *, now: float) -> Change | None:
 
 
 class _Draft:
-    """A change that is being built."""
-
     def __init__(self, job: Job, now: float) -> None:
         self.before = job
         self.now = now

@@ -13,8 +13,6 @@ from msgspec import Struct
 
 
 class Ref(NamedTuple):
-    """Which record."""
-
     kind: str
     id: str
 

@@ -132,8 +132,6 @@ class NotedRun(Struct, frozen=True, omit_defaults=True):
 
 
 class Declared(Struct, frozen=True):
-    """A schedule declared in the app's code."""
-
     id: str
     terms: Terms
 

@@ -28,7 +28,6 @@ def describe_schedule(line: str, zone: str) -> str:
 
 
 def describe_cron(line: str) -> str | None:
-    """The description of a valid line, or None."""
     parts = line.upper().split()
     parts = ["0", *parts] if len(parts) == 5 else parts
     try:

@@ -114,10 +114,6 @@ def _change_part(schema: Mapping[str, Any], path: Path, change: Change, defs: di
     return change(dict(schema))
 
 
-def _add_keywords(more: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    return {**schema, **more}
-
-
 def field_name(path: Path) -> str:
     return ".".join(path).replace(f".{ANY}", "[]")
 
@@ -172,7 +168,7 @@ class Schema:
                 msgspec.json.Decoder(type)
             self._schema = schema_of(type)
             for name, accepts in self.accepts.items():
-                self._schema = change_schema(self._schema, (name,), partial(_add_keywords, accepts.schema()))
+                self._schema = change_schema(self._schema, (name,), partial(dict, **accepts.schema()))
             self.secrets = secrets_in(self._schema)
             if self._schema.get("type") != "object":
                 raise TypeError("it is not an object in JSON, so it has no named parameters")

@@ -97,7 +97,6 @@ def one_of(field: str, choices: Iterable[object]) -> FieldError:
 
 
 def list_some(names: Iterable[str]) -> str:
-    """The first few names, as text."""
     found = list(names)
     more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
     return f"{', '.join(found[:MAX_NAMES])}{more}" if found else "none"
@@ -112,7 +111,6 @@ def unknown_pipeline(name: str, known: Iterable[str]) -> UnknownPipeline:
 
 
 def quote_short(value: object) -> str:
-    """The repr of a value, shortened."""
     text = repr(value[: MAX_QUOTE + 1] if isinstance(value, str) else value)
     return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}…"
 

@@ -64,7 +64,7 @@ def decode_result(data: bytes, type: Any, files: Sequence[Any], what: str = "The
         return revive_model(hint, inner, files) if is_model(hint) else inner
 
     try:
-        value = _fill_files(msgspec.json.decode(data), files)
+        value = _replace_files(msgspec.json.decode(data), lambda found: file_at(found, files), _unescape)
         if type is Any:
             return value
         return msgspec.convert(value, type, dec_hook=revive, str_keys=True)
@@ -76,17 +76,11 @@ def element(data: bytes, files: Sequence[F], index: int) -> tuple[bytes, list[F]
     """One element of a list result as a separate result, with only its own files."""
     kept: list[F] = []
 
-    def renumbered(value: Any) -> Any:
-        if isinstance(value, list):
-            return [renumbered(inner) for inner in value]
-        if not isinstance(value, dict):
-            return value
-        if REFERENCE in value:
-            kept.append(file_at(value, files))
-            return {REFERENCE: len(kept) - 1}
-        return {key: renumbered(inner) for key, inner in value.items()}
+    def renumber(found: Any) -> Any:
+        kept.append(file_at(found, files))
+        return {REFERENCE: len(kept) - 1}
 
-    return msgspec.json.encode(renumbered(msgspec.json.decode(data)[index])), kept
+    return msgspec.json.encode(_replace_files(msgspec.json.decode(data)[index], renumber)), kept
 
 
 def _rename_keys(value: Any, rename: Callable[[str], str]) -> Any:
@@ -99,14 +93,19 @@ def _escape(key: str) -> str:
     return f"${key}" if _LIKE_ONE.fullmatch(key) else key
 
 
-def _fill_files(value: Any, files: Sequence[Any]) -> Any:
+def _unescape(key: str) -> str:
+    return key[1:] if _ESCAPED.fullmatch(key) else key
+
+
+def _replace_files(value: Any, replace: Callable[[Any], Any], rename: Callable[[str], str] = str) -> Any:
+    """The value with each reference to a file replaced, and every other key renamed."""
     if isinstance(value, list):
-        return [_fill_files(inner, files) for inner in value]
+        return [_replace_files(inner, replace, rename) for inner in value]
     if not isinstance(value, dict):
         return value
     if REFERENCE in value:
-        return file_at(value, files)
-    return {key[1:] if _ESCAPED.fullmatch(key) else key: _fill_files(inner, files) for key, inner in value.items()}
+        return replace(value)
+    return {rename(key): _replace_files(inner, replace, rename) for key, inner in value.items()}
 
 
 def _advice(value: object) -> str:

@@ -301,7 +301,6 @@ class _Call(Struct, frozen=True):
 
 @contextmanager
 def _translate_errors(host: str) -> Iterator[None]:
-    """Convert errors of the transport to OutboundFailed."""
     try:
         yield
     except httpx2.LocalProtocolError:

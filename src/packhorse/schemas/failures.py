@@ -145,12 +145,7 @@ def group_to_json(group: FailureGroup) -> FailureGroupDocument:
 
 def trend_to_json(times: Sequence[float], now: float) -> TrendDocument:
     counts = by_hour(times, now)
-    return {
-        "since": iso(now - TREND_HOURS * HOUR),
-        "seconds": HOUR,
-        "counts": counts,
-        "is_cut": None in counts,
-    }
+    return {"since": iso(now - TREND_HOURS * HOUR), "seconds": HOUR, "counts": counts, "is_cut": None in counts}
 
 
 def _settlement_to_json(settled: Settled | None) -> SettledDocument | None:

@@ -135,15 +135,13 @@ class LeftJobDocument(TypedDict):
     why: str
 
 
-class ChangedDocument(TypedDict):
+class ChangedDocument(CountDocument):
     """How many jobs this request changed; in a dry run, how many match, and the newest of them.
 
     ``left`` counts the jobs that were not changed, by reason; ``named`` lists some of them. ``next`` is the cursor to
     continue with, null when all is done.
     """
 
-    count: int
-    is_at_least: bool
     left: dict[str, int]
     named: list[LeftJobDocument]
     first: list[JobDocument]

@@ -38,19 +38,7 @@ SAID = "packhorse_said"
 """A cookie: what the last form has come to, told by the next page and forgotten."""
 SAID_FOR = 20  # seconds, in case that page never comes
 
-FILTERS = (
-    "duration",
-    "milliseconds",
-    "size",
-    "number",
-    "percent",
-    "ago",
-    "clock",
-    "is_past",
-    "second",
-    "title",
-    "about",
-)
+FILTERS = "duration milliseconds size number percent ago clock is_past second title about"
 """Functions of `formatting` that templates use."""
 
 SHARED = "shared"  # what it takes to look at what all tenants share
@@ -80,8 +68,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in FILTERS:
-        made.filters[name] = getattr(formatting, name)
+    made.filters.update({name: getattr(formatting, name) for name in FILTERS.split()})
     made.filters["plural"] = plural
     made.globals.update(version=VERSION)
     return made
@@ -90,7 +77,7 @@ def environment() -> Environment:
 def render_page(request: Page, template: str, *, status: int = 200, **told: Any) -> Response[bytes]:
     """The template with what it is told; ``url`` makes addresses of this site, ``may`` says what the viewer may do."""
     who: Caller | None = request.scope["state"].get("caller")
-    allowed = _allowed(who)
+    allowed = frozenset[str]() if who is None else who.allowed | {SHARED} if who.is_operator else who.allowed
     said = cookie_name(SAID, request.scope)
     page = environment().get_template(template)
     text = page.render(
@@ -118,12 +105,6 @@ def _url(request: Page, path: str, /, **query: Any) -> str:
 
 def _here(request: Page) -> str:
     return str(request.scope["path"]).removeprefix(request.scope.get("root_path", ""))
-
-
-def _allowed(who: Caller | None) -> frozenset[str]:
-    if who is None:
-        return frozenset()
-    return who.allowed | {SHARED} if who.is_operator else who.allowed
 
 
 def redirect(request: Page, path: str, /, said: str = "", **query: Any) -> Response[bytes]:

@@ -147,7 +147,6 @@ class Folder:
 
 
 def _finished_future() -> Future[None]:
-    """Work that has ended."""
     done: Future[None] = Future()
     done.set_result(None)
     return done

@@ -124,8 +124,6 @@ class Patience(Struct, frozen=True):
 
 
 class Answer:
-    """The server's answer."""
-
     def __init__(self, response: httpx2.Response) -> None:
         self.status = response.status_code
         self.headers = response.headers

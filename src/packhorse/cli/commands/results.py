@@ -104,7 +104,6 @@ def _print_path(path: Path, remote: Remote) -> None:
 
 
 def _size(count: float) -> str:
-    """As a person would say it."""
     unit = "bytes"
     for larger in ("KiB", "MiB", "GiB"):
         if count < STEP:

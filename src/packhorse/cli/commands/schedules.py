@@ -253,7 +253,6 @@ def _print_change(schedule: Json, remote: Remote) -> None:
 
 
 def _print_trial(schedule: Json, remote: Remote) -> None:
-    """What an edit would do."""
     text = f"Schedule {schedule['schedule_id']} would be at version {schedule['version']}: {schedule['when']}."
     remote.print_one(schedule, text)
     if schedule["changes"] and not remote.json:

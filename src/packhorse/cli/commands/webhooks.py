@@ -74,8 +74,10 @@ def deliveries(webhook: WebhookId, /, *, remote: Remote = Remote()) -> None:
     with remote.client() as client:
         found = client.deliveries(webhook)
     empty = "Nothing waits to be sent: what was taken is gone."
-    row = itemgetter("id", "attempts", "next_at", "error")
-    remote.print_list(found, ("message", "tries", "next", "error"), row, empty)
+    remote.print_list(found, ("message", "tries", "next", "error"), _delivery_row, empty)
+
+
+_delivery_row = itemgetter("id", "attempts", "next_at", "error")
 
 
 def _row(webhook: Json) -> tuple[object, ...]:

@@ -149,7 +149,6 @@ async def promote(request: Page, job_id: FromPath[str]) -> Response[bytes]:
 
 @get("/jobs/{job_id:str}/delete", scope="submit", include_in_schema=False)
 async def ask_delete(request: Page, job_id: FromPath[str]) -> Response[bytes]:
-    """Before it is done."""
     services, caller = services_and_caller(request)
     access.require(caller, "read")
     found = await services.job(caller, job_id)
@@ -187,7 +186,7 @@ async def create_link(request: Page, job_id: FromPath[str]) -> Response[bytes]:
     try:
         made = await keys.create_token(*services_and_caller(request), job_id, lasting)
     except InvalidInput as error:
-        return await _share_page(request, job_id, lasting=lasting, mistake=sentence(error), status=422)
+        return await _share_page(request, job_id, lasting=lasting, mistake=sentence(error))
     return await _share_page(request, job_id, made=made)
 
 
@@ -198,19 +197,13 @@ async def revoke_link(request: Page, job_id: FromPath[str], key_id: FromPath[str
 
 
 async def _share_page(
-    request: Page,
-    job_id: str,
-    *,
-    made: object = None,
-    lasting: str = USUAL,
-    mistake: str = "",
-    status: int = 200,
+    request: Page, job_id: str, *, made: object = None, lasting: str = USUAL, mistake: str = ""
 ) -> Response[bytes]:
     tokens, now = await keys.list_tokens(*services_and_caller(request), job_id), datetime.now(UTC)
     return render_page(
         request,
         "share.html",
-        status=status,
+        status=422 if mistake else 200,
         job_id=job_id,
         made=made,
         tokens=[each for each in tokens if (formatting.moment(each["ends_at"]) or now) > now],

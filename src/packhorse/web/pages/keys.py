@@ -58,7 +58,7 @@ async def create(request: Page) -> Response[bytes]:
             expires_in=asked["expires_in"],
         )
     except InvalidInput as error:
-        return await _shown(request, status=422, typed=asked, wrong=mistakes(error))
+        return await _shown(request, typed=asked, wrong=mistakes(error))
     return await _shown(request, made=made)
 
 
@@ -113,7 +113,6 @@ def _is_own(request: Page, key_id: str) -> bool:
 async def _shown(
     request: Page,
     *,
-    status: int = 200,
     cursor: str | None = None,
     made: Any = None,
     typed: Any = None,
@@ -123,7 +122,7 @@ async def _shown(
     return render_page(
         request,
         "keys.html",
-        status=status,
+        status=200 if wrong is None else 422,
         keys=found["items"],
         next=found["next"],
         query={"cursor": cursor},

@@ -24,7 +24,7 @@ Next = Annotated[str, QueryParameter(description="The page to go to afterwards."
 
 @get("/login", scope=None, include_in_schema=False)
 async def login(request: Page, next: Next = "") -> Response[bytes]:
-    if _is_open(request):
+    if request.scope["state"]["caller"].allowed:  # nobody needs a key here: everybody has been let in as somebody
         return redirect(request, "/")
     return render_page(request, "login.html", next=next, mistake="")
 
@@ -65,20 +65,17 @@ async def _log_in(request: Page, key: str) -> SessionDocument:
 def _cookie(request: Page, session: SessionDocument) -> Cookie:
     """For links from elsewhere it is sent along (lax), so that an address can be shared; writes are checked."""
     lasting = datetime.fromisoformat(session["ends_at"] or "") - datetime.now(UTC)
+    # A proxy that is not ours to trust can only make the cookie stricter by claiming https.
+    is_encrypted = "https" in (request.scope["scheme"], request.headers.get("x-forwarded-proto"))
     return Cookie(
         key=session_cookie(request.scope),
         value=session["session"],
         path=_root(request),
         max_age=max(1, int(lasting.total_seconds())),
         httponly=True,
-        secure=_is_encrypted(request),
+        secure=is_encrypted,
         samesite="lax",
     )
-
-
-def _is_encrypted(request: Page) -> bool:
-    """A proxy that is not ours to trust can only make the cookie stricter by claiming it."""
-    return request.scope["scheme"] == "https" or request.headers.get("x-forwarded-proto", "") == "https"
 
 
 def _root(request: Page) -> str:
@@ -91,11 +88,6 @@ def _inside(request: Page, next: str) -> str:
     path = next.removeprefix(root)
     is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_ours else "/"
-
-
-def _is_open(request: Page) -> bool:
-    """Whether nobody needs a key here: then everybody has been let in as somebody."""
-    return bool(request.scope["state"]["caller"].allowed)
 
 
 ROUTES = [login, enter, leave]

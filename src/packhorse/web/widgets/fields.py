@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from packhorse.define.files import ACCEPT, MAX_BYTES
 from packhorse.define.files import SCHEMA as FILE
 from packhorse.define.secrets import SCHEMA as SECRET
+from packhorse.web.widgets.formatting import pretty
 
 Json = Mapping[str, Any]
 Kind = Literal["text", "lines", "number", "check", "choice", "list", "json", "secret", "file", "files"]
@@ -141,11 +141,7 @@ def _shown(value: Any, kind: Kind) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return value if kind != "json" else _json(value)
+        return value if kind != "json" else pretty(value)
     if kind == "list":
         return "\n".join(_shown(each, "text") for each in value)
-    return _json(value)
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return pretty(value)

@@ -60,7 +60,8 @@ class Row(NamedTuple):
 
 def timeline(job: Json, events: Sequence[Json], needs: Mapping[str, Sequence[str]], now: datetime) -> dict[str, Row]:
     """For each stage of the current run. ``needs`` says what a stage waits for, as far as that is known."""
-    mine = _of_this_run(events)
+    retries = [at for at, event in enumerate(events) if event["type"] == "retrying" and event.get("why") in AGAIN]
+    mine = events[retries[-1] :] if retries else events
     begin = formatting.moment(mine[0]["at"] if mine else job["created_at"]) or now
     reading = _Reading(begin, needs)
     for event in mine:
@@ -69,11 +70,6 @@ def timeline(job: Json, events: Sequence[Json], needs: Mapping[str, Sequence[str
     if job["status"] not in ENDS:
         reading.go_on(job["stages"], end)
     return {name: reading.row(name, end) for name in job["stages"]}
-
-
-def _of_this_run(events: Sequence[Json]) -> Sequence[Json]:
-    begins = [at for at, event in enumerate(events) if event["type"] == "retrying" and event.get("why") in AGAIN]
-    return events[begins[-1] :] if begins else events
 
 
 class _Reading:
@@ -89,7 +85,8 @@ class _Reading:
         at = formatting.moment(event["at"])
         assert at is not None
         if event["type"] in ENDS:
-            self._stop(at)
+            for running in list(self._running):
+                self._close(running, "off", at, " was stopped")
         if "stage" not in event:
             return
         task = event["stage"], event.get("element") or 0
@@ -147,10 +144,6 @@ class _Reading:
             start, attempt = begun
             self._add(task, kind, start, at, f"attempt {attempt}{how},")
 
-    def _stop(self, at: datetime) -> None:
-        for task in list(self._running):
-            self._close(task, "off", at, " was stopped")
-
     def _add(self, task: Task, kind: str, start: datetime, stop: datetime, what: str) -> None:
         if stop > start:
             title = f"{task[0]}: {what} {formatting.duration(_seconds(start, stop))}"
@@ -191,7 +184,7 @@ def usage_plots(
     if first is None or not series:
         return {}
     step = max((last - first).total_seconds(), 0.001) / (POINTS - 1)
-    tasks = [[(_since(first, each["at"]), each) for each in one["samples"]] for one in series]
+    tasks = [[(_seconds(first, datetime.fromisoformat(each["at"])), each) for each in one["samples"]] for one in series]
     at = [step * number for number in range(POINTS)]
     times = [datetime.fromtimestamp(first.timestamp() + each, UTC).strftime("%H:%M:%S") for each in at]
     bands = [(name, row.start, row.end) for name, row in rows.items() if row.start is not None and row.end is not None]
@@ -203,19 +196,11 @@ def usage_plots(
     return {"cpu": drawn("cpu", lambda cores: f"{cores:g}", 0.1), "memory": drawn("memory_bytes", formatting.size, 1.0)}
 
 
-def _since(first: datetime, at: str) -> float:
-    return (datetime.fromisoformat(at) - first).total_seconds()
-
-
 def _together(tasks: Sequence[Sequence[tuple[float, Any]]], at: float, what: str) -> float | None:
     """Of all tasks that were being measured then; None if there was none."""
-    found = [_latest(samples, at, what) for samples in tasks if samples and samples[0][0] <= at <= samples[-1][0]]
-    return sum(found) if found else None
-
-
-def _latest(samples: Sequence[tuple[float, Any]], at: float, what: str) -> float:
-    value: float = next(sample[what] for when, sample in reversed(samples) if when <= at)
-    return value
+    measured = [samples for samples in tasks if samples and samples[0][0] <= at <= samples[-1][0]]
+    latest = [next(sample[what] for when, sample in reversed(samples) if when <= at) for samples in measured]
+    return sum(latest) if latest else None
 
 
 # Commands that would submit the job again. There is no key in any of them: people have it in ``PACKHORSE_KEY``.
