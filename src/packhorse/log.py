@@ -23,8 +23,7 @@ logger = logging.getLogger("packhorse")
 TEXT = "%(asctime)s %(levelname)s %(message)s"
 FORMATS = ("text", "json")
 MAX_REASON = 500  # Characters of a stage's error message in the log. The job has all of it.
-USUAL = frozenset({"finish", "later", "hand_back"})
-"""Outcomes of an attempt that are logged at debug level only."""
+USUAL = frozenset({"finish", "later", "hand_back"})  # outcomes of an attempt that are logged at debug level only
 LEVELS = ("debug", "info", "warning", "error")
 
 _luck = random.Random()  # noqa: S311 (names, not secrets)

@@ -33,8 +33,7 @@ MIN_WAIT = 0.1  # Seconds. The least that a client waits when the server tells i
 
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
 UNNUMBERED = frozenset({"snapshot", "progress", "log", "gap"})
-SILENCE = 40.0
-"""Seconds without a byte after which the client reconnects to a stream; the server pings every 15."""
+SILENCE = 40.0  # seconds without a byte after which the client reconnects to a stream; the server pings every 15
 TRIES = 8
 RECONNECT = 0.5
 """Seconds between connections, growing each time: 14 in all before giving up, longer than a restart takes."""
@@ -47,8 +46,7 @@ def item_path(collection: str, name: str, what: str) -> str:
     return f"{collection}/{quote(name, safe='')}"
 
 
-RENAMED = {"user": "user_id", "schedule": "schedule_id"}
-"""Filters that have another name in the API."""
+RENAMED = {"user": "user_id", "schedule": "schedule_id"}  # filters that have another name in the API
 
 
 def filter_query(filter: Mapping[str, Any], known: type[Any]) -> Json:

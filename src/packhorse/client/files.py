@@ -29,8 +29,7 @@ from packhorse.define.files import File, sanitize_name
 from packhorse.errors import InvalidInput, Unreachable
 
 Content = str | os.PathLike[str] | bytes | BinaryIO
-Sent = Content | File | tuple[str, Content]
-"""A path, bytes or an open file, alone or with the file name to send."""
+Sent = Content | File | tuple[str, Content]  # a path, bytes or an open file, alone or with the file name to send
 Files = Mapping[str, Sent | Sequence[Sent]]
 OnProgress = Callable[[int, int], None]  # called with bytes sent so far, and in all
 

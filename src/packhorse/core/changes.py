@@ -130,8 +130,7 @@ class SettleFailures(Struct, frozen=True, tag=True):
 
     was: FailureStatus
     now: FailureStatus
-    settled: Settled | None = None
-    """None: as it was said before."""
+    settled: Settled | None = None  # None: as it was said before
 
 
 class PutRecord(Struct, frozen=True, tag=True):

@@ -41,8 +41,7 @@ FieldError = tuple[str, str]  # the field, and what is wrong with it
 class Moment(Struct, frozen=True):
     """A time named by a cron line, and whether it fires then."""
 
-    at: float | None
-    """None for a local time that does not exist."""
+    at: float | None  # None for a local time that does not exist
     local: str
     mark: Mark = ""
     note: str = ""

@@ -18,8 +18,7 @@ MAX_MESSAGE = 500  # Characters of a message kept with a failure. The job keeps 
 MAX_USERS = 1000  # Users counted per group. Beyond that, the number is a lower bound.
 HOUR = 3600.0
 TREND_HOURS = 24  # hours that a trend covers
-MAX_TIMES = 200
-"""Newest failures of a group that its trend counts. Bounded, so that a list of groups stays fast."""
+MAX_TIMES = 200  # Newest failures of a group that its trend counts. Bounded, so that a list of groups stays fast.
 
 # In this order: longer patterns first, so that they are not replaced in parts.
 VARYING = (
@@ -58,10 +57,8 @@ class FailureGroup(Struct, frozen=True, omit_defaults=True):
     users: int = 0
     unlisted: int = 0
     """Failures whose users were not counted, because there were too many. ``users`` is then a lower bound."""
-    dismissal: Settled | None = None
-    """Set while the group is dismissed and has not been seen again."""
-    seen_again: float | None = None
-    """When it was last seen again after a dismissal."""
+    dismissal: Settled | None = None  # set while the group is dismissed and has not been seen again
+    seen_again: float | None = None  # when it was last seen again after a dismissal
     times: tuple[float, ...] = ()
     """When its newest failures were, newest first, if they were asked for. Never stored."""
 
@@ -212,13 +209,10 @@ class FailureAction(Struct, frozen=True):
     id: str
     sort: Sort
     tenant: str
-    body: bytes
-    """JSON; its content depends on the sort."""
+    body: bytes  # JSON; its content depends on the sort
     due_at: float | None
-    attempts: int = 0
-    """How often it was taken."""
-    stamp: int = 0
-    """Version of its record, which a settlement must match. 0 if the failure is new."""
+    attempts: int = 0  # how often it was taken
+    stamp: int = 0  # Version of its record, which a settlement must match. 0 if the failure is new.
 
 
 class Alarm(Struct, frozen=True, omit_defaults=True):
@@ -228,8 +222,7 @@ class Alarm(Struct, frozen=True, omit_defaults=True):
     failure_id: str
     kind: Alert
     at: float
-    is_posted: bool = False
-    """The webhooks' messages are in the outbox: only the command is left."""
+    is_posted: bool = False  # the webhooks' messages are in the outbox: only the command is left
 
 
 class _Body(Struct, frozen=True):

@@ -15,8 +15,7 @@ from packhorse.errors import CorruptRecord, SchemaTooNew
 VERSION = 1  # Version of the stored state. A reader refuses a newer one.
 ANY = "*"  # a path step that matches every element of a list or every value of a mapping
 
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
-"""UnicodeDecodeError comes from an invalid byte inside a string."""
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)  # UnicodeDecodeError comes from an invalid byte inside a string
 
 T = TypeVar("T")
 

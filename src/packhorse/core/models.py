@@ -19,8 +19,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     stage: str | None = None
     element: int | None = None
     permanent: bool = False
-    detail: str | None = None
-    """The end of the traceback, for the person who fixes it."""
+    detail: str | None = None  # the end of the traceback, for the person who fixes it
 
 
 class TaskId(NamedTuple):
@@ -32,16 +31,14 @@ class TaskId(NamedTuple):
 
 class Task(Struct, frozen=True, array_like=True):
     status: Status = Status.PENDING
-    attempt: int = 0
-    """Attempts started in this run, not counting hand-backs and ``Later``."""
+    attempt: int = 0  # attempts started in this run, not counting hand-backs and `Later`
     token: str | None = None
     """Fencing token of the attempt that holds the lease. Random, compared for equality only."""
     started_at: float | None = None
     ended_at: float | None = None
     ready_at: float | None = None
     """When it became or becomes due; None while it waits for other stages."""
-    error: Failure | None = None
-    """Error of the last attempt that failed in this run."""
+    error: Failure | None = None  # error of the last attempt that failed in this run
     is_alone: bool = False
     """A shared process died while running it: the next attempt gets its own process."""
 
@@ -94,23 +91,19 @@ class Job(Struct, frozen=True):
     created_at: float = 0.0
     not_before: float = 0.0
     trace_id: str = ""
-    slot: str | None = None
-    """Key of the slot it holds while it is active."""
+    slot: str | None = None  # key of the slot it holds while it is active
     webhooks: tuple[str, ...] = ()
     """Ids of the endpoints to notify when a run ends, fixed at submit."""
-    firing: Firing | None = None
-    """None if the job was not created by a schedule."""
+    firing: Firing | None = None  # None if the job was not created by a schedule
 
     status: Status = Status.PENDING
     run: int = 1
     version: int = 0
-    events: int = 0
-    """The number of the newest event."""
+    events: int = 0  # the number of the newest event
     started_at: float | None = None
     completed_at: float | None = None
     updated_at: float = 0.0
-    deadline_at: float | None = None
-    """When the run fails if it has not ended; None once it has."""
+    deadline_at: float | None = None  # when the run fails if it has not ended; None once it has
     purge_at: float | None = None
     """When the job and its objects are deleted; None while it is active."""
     is_purging: bool = False
@@ -120,8 +113,7 @@ class Job(Struct, frozen=True):
     """The janitor has work: unreferenced objects may be left, or files are still to be published."""
     promoted: tuple[str, ...] = ()
     """Destination folders that the result files of this run were copied to."""
-    revived: int = 0
-    """Automatic retries since a person last retried it."""
+    revived: int = 0  # automatic retries since a person last retried it
     error: Failure | None = None
     stages: tuple[Stage, ...] = ()
 
@@ -180,8 +172,7 @@ class Input(Struct, frozen=True):
 
 
 class Spec(Struct, frozen=True, omit_defaults=True):
-    parameters: bytes
-    """JSON. A file is ``{"$file": n}``, where n is an index into ``inputs``."""
+    parameters: bytes  # JSON. A file is `{"$file": n}`, where n is an index into `inputs`.
     inputs: tuple[Input, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     origin: str = "api"
@@ -199,8 +190,7 @@ class Result(Struct, frozen=True, omit_defaults=True):
 
     value: bytes
     files: tuple[Artifact, ...] = ()
-    extra: tuple[Artifact, ...] = ()
-    """Published with ``ctx.artifact``, not part of the value."""
+    extra: tuple[Artifact, ...] = ()  # published with `ctx.artifact`, not part of the value
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
@@ -230,17 +220,14 @@ class Settled(Struct, frozen=True, omit_defaults=True):
     at: float
     by: str = ""
     reason: str = ""
-    run: int | None = None
-    """The run started by the retry."""
-    order: str = ""
-    """The bulk action that settled it."""
+    run: int | None = None  # the run started by the retry
+    order: str = ""  # the bulk action that settled it
 
 
 class FailedRun(Struct, frozen=True, omit_defaults=True):
     """A run that failed with no attempt left."""
 
-    id: str
-    """Sorts by time: see `failures.failure_id`."""
+    id: str  # sorts by time: see `failures.failure_id`
     fingerprint: str
     job_id: str
     run: int
@@ -254,11 +241,9 @@ class FailedRun(Struct, frozen=True, omit_defaults=True):
     attempts: int = 0
     trace_id: str = ""
     schedule: str | None = None
-    revived: int = 0
-    """Automatic retries before this failure, out of ``times``."""
+    revived: int = 0  # automatic retries before this failure, out of `times`
     times: int = 0
-    revive_at: float | None = None
-    """When it is retried automatically, if it is."""
+    revive_at: float | None = None  # when it is retried automatically, if it is
     budget: tuple[int, float] | None = None
     """Maximum automatic retries per fingerprint, and the window in seconds."""
 

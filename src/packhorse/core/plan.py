@@ -35,8 +35,7 @@ class Status(StrEnum):
 TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
 
 DEFAULT_KEEP = 7 * 86_400.0
-FILLABLE = ("deadline", "pending", "revive")
-"""Pipeline options that the deployment fills in if unset, besides ``keep``."""
+FILLABLE = ("deadline", "pending", "revive")  # pipeline options that the deployment fills in if unset, besides `keep`
 CACHE = "filled"
 MAX_REVIVE_DELAY = 86_400.0
 MAX_DOUBLINGS = 32  # the cap is reached long before; more would overflow a float
@@ -71,14 +70,11 @@ class Backoff(Struct, frozen=True, array_like=True):
 class Revive(Struct, frozen=True, array_like=True):
     """Which failed runs are retried automatically, how often, and the budget per fingerprint."""
 
-    codes: tuple[str, ...] = ()
-    """Failure codes to retry. Empty: none."""
-    times: int = 3
-    """Maximum automatic retries per job. A manual retry resets the count."""
+    codes: tuple[str, ...] = ()  # Failure codes to retry. Empty: none.
+    times: int = 3  # Maximum automatic retries per job. A manual retry resets the count.
     backoff: float = 300.0
     """Seconds before the first automatic retry, doubled each time up to `MAX_REVIVE_DELAY`."""
-    budget: int = 100
-    """Maximum automatic retries per fingerprint within ``per`` seconds."""
+    budget: int = 100  # maximum automatic retries per fingerprint within `per` seconds
     per: float = 3_600.0
 
     def delay(self, revived: int) -> float:
@@ -101,8 +97,7 @@ class StagePlan(Struct, frozen=True, omit_defaults=True, dict=True):
     """Limits after whose excess the stage is retried. An attempt that exceeds another one is the last."""
     weight: float = 1.0
     is_async: bool = False
-    elements: int = 1000
-    """Maximum elements of an ``each`` stage."""
+    elements: int = 1000  # maximum elements of an `each` stage
     unset: tuple[str, ...] = ()
     """Options its author did not set; filled with the deployment's defaults at submit."""
 
@@ -118,21 +113,16 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     pipeline: str
     stages: tuple[StagePlan, ...]
     deadline: float = 86_400.0
-    pending: float = 86_400.0
-    """Seconds after which a run that no worker has started fails."""
+    pending: float = 86_400.0  # seconds after which a run that no worker has started fails
     keep: Mapping[Status, float] = field(default_factory=dict)
     """Retention of ended jobs in seconds, per status."""
     revive: Revive = Revive()
-    slot: str | None = None
-    """A user may have one active job per slot. None: any number."""
-    secrets: tuple[Path, ...] = ()
-    """Paths of secret parameters: encrypted at rest, never shown."""
-    lists: tuple[str, ...] = ()
-    """Parameters that take several files."""
+    slot: str | None = None  # A user may have one active job per slot. None: any number.
+    secrets: tuple[Path, ...] = ()  # paths of secret parameters: encrypted at rest, never shown
+    lists: tuple[str, ...] = ()  # parameters that take several files
     publish: str = ""
     """Path pattern under which the files of completed jobs are also published. Empty: not published."""
-    statuses: Mapping[Status, str] = field(default_factory=dict)
-    """The app's own names for statuses."""
+    statuses: Mapping[Status, str] = field(default_factory=dict)  # the app's own names for statuses
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Stage by the app's own name for its files."""
     unset: tuple[str, ...] = ()
@@ -191,8 +181,7 @@ class Defaults(Struct, frozen=True):
     backoff: Backoff = Backoff()
     timeout: float = 600.0
     deadline: float = 86_400.0
-    keep: float = 604_800.0
-    """Retention for statuses that are not in `kept`."""
+    keep: float = 604_800.0  # retention for statuses that are not in `kept`
     kept: Mapping[Status, float] = field(default_factory=dict)
     pending: float = 86_400.0
     revive: Revive = Revive()

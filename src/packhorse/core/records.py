@@ -24,23 +24,19 @@ class IndexEntry(NamedTuple):
     where it is not.
     """
 
-    name: str
-    """``tenant/acme``: the name of the index and what all of its entries have in common."""
+    name: str  # `tenant/acme`: the name of the index and what all of its entries have in common
     place: str
 
 
 class Record(Struct, frozen=True):
     kind: str
     id: str
-    body: bytes
-    """JSON. Only its collection reads it."""
-    note: bytes = b""
-    """What a `NoteRecord` said since the body was put; empty if there was none."""
+    body: bytes  # JSON. Only its collection reads it.
+    note: bytes = b""  # what a `NoteRecord` said since the body was put; empty if there was none
     stamp: int = 1
     """1 for a new record, and one more after every write, a `NoteRecord` and a `take` included."""
     due_at: float | None = None
-    attempts: int = 0
-    """How often it was taken since it was put."""
+    attempts: int = 0  # how often it was taken since it was put
 
 
 class Put(Struct, frozen=True):
@@ -51,17 +47,13 @@ class Put(Struct, frozen=True):
     body: bytes
     stamp: int | None = None
     """What the stored record must carry: 0 if there may be none yet, None if that does not matter."""
-    index: tuple[IndexEntry, ...] = ()
-    """Replaces the entries it had."""
+    index: tuple[IndexEntry, ...] = ()  # replaces the entries it had
     lane: str = ""
-    due_at: float | None = None
-    """From then on `take` finds it in its lane; None takes it out."""
+    due_at: float | None = None  # from then on `take` finds it in its lane; None takes it out
     attempts: int | None = 0
     """What the count of attempts becomes: back to 0, if nothing else is said. None leaves the count as it is."""
-    job_id: str | None = None
-    """The job must exist, and takes the record along when it is erased."""
-    needs: Ref | None = None
-    """Another record that must exist."""
+    job_id: str | None = None  # the job must exist, and takes the record along when it is erased
+    needs: Ref | None = None  # another record that must exist
 
 
 class Drop(Struct, frozen=True):
@@ -69,18 +61,15 @@ class Drop(Struct, frozen=True):
 
     kind: str
     id: str
-    stamp: int | None = None
-    """What the stored record must carry; None if that does not matter."""
-    leaseless: str = ""
-    """A worker that must hold no lease."""
+    stamp: int | None = None  # what the stored record must carry; None if that does not matter
+    leaseless: str = ""  # a worker that must hold no lease
 
 
 class LogEntry(NamedTuple):
     """An entry of an append-only log. The store numbers entries: rising, and never given twice."""
 
     body: bytes
-    topic: str = ""
-    """Lists it under this topic as well, if it is not empty."""
+    topic: str = ""  # lists it under this topic as well, if it is not empty
     n: int = 0
 
 

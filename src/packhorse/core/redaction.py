@@ -18,8 +18,7 @@ MASK = "••••"  # shown in place of a secret of any length
 
 SEALED = "$secret"  # the only key of the object that stores an encrypted secret: `{"$secret": "…"}`
 
-MIN_SECRET = 4
-"""Minimum characters of a secret to look for. Shorter ones occur in ordinary words by chance."""
+MIN_SECRET = 4  # Minimum characters of a secret to look for. Shorter ones occur in ordinary words by chance.
 MIN_BASE64 = 8  # minimum characters of a base64 form to look for
 URLSAFE = str.maketrans("+/", "-_")
 

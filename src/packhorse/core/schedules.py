@@ -17,8 +17,7 @@ from packhorse.core import cron
 from packhorse.core.records import IndexEntry, Ref, time_place
 from packhorse.errors import NotAllowed
 
-LATE = 60.0
-"""Seconds after which an unclaimed tick counts as missed. Long enough for a worker to restart."""
+LATE = 60.0  # Seconds after which an unclaimed tick counts as missed. Long enough for a worker to restart.
 MAX_COUNTED = 1000  # Maximum missed ticks counted. More are reported as "more than" this number.
 MAX_WAITING = 10  # maximum runs of one schedule that wait for an earlier run
 MAX_VERSIONS = 1000  # maximum versions kept per schedule
@@ -41,16 +40,14 @@ class Terms(Struct, frozen=True):
     """The editable part of a schedule. Each version has its own terms."""
 
     pipeline: str
-    parameters: bytes
-    """JSON, stored unchanged."""
+    parameters: bytes  # JSON, stored unchanged
     cron: str
     zone: str = "UTC"
     user: str = "local"
     active: bool = True
     overlap: Overlap = "skip"
     misfire: Misfire = "skip"
-    window: float = 3600.0
-    """Maximum age in seconds of a missed tick that is caught up."""
+    window: float = 3600.0  # maximum age in seconds of a missed tick that is caught up
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -61,13 +58,10 @@ class Schedule(Struct, frozen=True, omit_defaults=True):
     version: int
     stamp: int = 1
     """Incremented by every write, claims included. A decision based on an older stamp is refused."""
-    next_at: float | None = None
-    """The next tick to claim; None while paused or deleted."""
-    last_at: float = 0.0
-    """The last tick that was claimed."""
+    next_at: float | None = None  # the next tick to claim; None while paused or deleted
+    last_at: float = 0.0  # the last tick that was claimed
     runs: int = 0
-    declared: Terms | None = None
-    """The terms in the app's code. Edits by people take precedence."""
+    declared: Terms | None = None  # The terms in the app's code. Edits by people take precedence.
     created_at: float = 0.0
     updated_at: float = 0.0
     updated_by: str = ""
@@ -86,8 +80,7 @@ class Revision(Struct, frozen=True):
     version: int
     terms: Terms
     author: str
-    at: float
-    """Never earlier than a tick claimed with the version before."""
+    at: float  # never earlier than a tick claimed with the version before
     action: str
     reason: str = ""
 
@@ -107,13 +100,10 @@ class Run(Struct, frozen=True, omit_defaults=True):
     trace_id: str = ""
     started_at: float | None = None
     ended_at: float | None = None
-    due_at: float | None = None
-    """When a worker takes it; None once it is decided."""
-    until: float | None = None
-    """The last of several missed ticks, of which ``tick`` is the first."""
+    due_at: float | None = None  # when a worker takes it; None once it is decided
+    until: float | None = None  # the last of several missed ticks, of which `tick` is the first
     count: int = 1
-    n: int = 0
-    """Counts the runs of its schedule, in the order of their ticks."""
+    n: int = 0  # counts the runs of its schedule, in the order of their ticks
 
     @property
     def is_open(self) -> bool:

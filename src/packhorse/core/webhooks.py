@@ -11,8 +11,7 @@ from packhorse.core import json
 from packhorse.core.records import IndexEntry, Put, Ref, time_place
 
 DELIVERY = "delivery"
-OPEN_ENDPOINT = "open_endpoint"
-"""A record that exists as long as its endpoint is open: a delivery needs it."""
+OPEN_ENDPOINT = "open_endpoint"  # a record that exists as long as its endpoint is open: a delivery needs it
 NO_JOB = "00000000-0000-0000-0000-000000000000"  # the job of a delivery that is about none
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
@@ -40,10 +39,8 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
     attempts: int = 0
     next_at: float = 0.0
     error: str = ""
-    body: str = ""
-    """The message, if it is not about a job: then its job is `NO_JOB`."""
-    stamp: int = 0
-    """Of its record: whoever settles it must have it as it is stored."""
+    body: str = ""  # the message, if it is not about a job: then its job is `NO_JOB`
+    stamp: int = 0  # of its record: whoever settles it must have it as it is stored
 
 
 def job_delivery(job_id: str, run: int, endpoint: str, at: float) -> Delivery:

@@ -176,8 +176,7 @@ def _shorten(name: str) -> str:
 
 KIND = re.compile(r"\.[^\s/,;]{1,30}|[a-z]+/(?:\*|[a-z0-9][a-z0-9.+-]*)")
 
-ACCEPT, MAX_BYTES = "x-accept", "x-max-bytes"
-"""Extension keywords in JSON Schema, which has none for this."""
+ACCEPT, MAX_BYTES = "x-accept", "x-max-bytes"  # extension keywords in JSON Schema, which has none for this
 
 
 class Accepts:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
-MAX_PRIORITY = 1000
-"""Limit of priority in both directions: a store may pack it and the time into one number."""
+MAX_PRIORITY = 1000  # limit of priority in both directions: a store may pack it and the time into one number
 MAX_TEXT = 255
 
 

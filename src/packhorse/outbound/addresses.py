@@ -50,8 +50,7 @@ SPECIAL_IPV6 = {
     "3fff::/20": "documentation",
 }
 GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")  # the only range that has been assigned so far
-ISATAP = {0x00005EFE, 0x02005EFE}
-"""The upper half of an interface that carries an IPv4 address in its lower half."""
+ISATAP = {0x00005EFE, 0x02005EFE}  # the upper half of an interface that carries an IPv4 address in its lower half
 
 SPECIAL: list[tuple[Network, str]] = [
     (ipaddress.ip_network(network), why) for network, why in (SPECIAL_IPV4 | SPECIAL_IPV6).items()

@@ -33,8 +33,7 @@ UNPRIVILEGED = 1024  # lower ports belong to other protocols, such as SMTP or SS
 
 WINDOWS = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
 """The content codings that are decompressed. Several nested ones are refused, because only bombs use them."""
-PIECE = 64 * 1024
-"""Bytes that are decompressed at a time, so that a decompression bomb is stopped early."""
+PIECE = 64 * 1024  # bytes that are decompressed at a time, so that a decompression bomb is stopped early
 
 Resolve = Callable[[str], Awaitable[Sequence[Address]]]
 
@@ -51,16 +50,11 @@ class Policy(Struct, frozen=True):
 
     schemes: tuple[str, ...] = ("https",)
     redirects: int = 3
-    connect: float = 5.0
-    """Seconds to connect."""
-    silence: float = 10.0
-    """Seconds without data."""
-    total: float = 30.0
-    """Seconds for everything, redirects and body included."""
-    headers: int = 32 * 1024
-    """Maximum bytes of the response headers."""
-    body: int = 1024**2
-    """Maximum bytes of the response body, compressed and decompressed."""
+    connect: float = 5.0  # seconds to connect
+    silence: float = 10.0  # seconds without data
+    total: float = 30.0  # seconds for everything, redirects and body included
+    headers: int = 32 * 1024  # maximum bytes of the response headers
+    body: int = 1024**2  # maximum bytes of the response body, compressed and decompressed
 
 
 class Guard:

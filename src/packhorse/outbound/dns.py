@@ -16,8 +16,7 @@ from packhorse.outbound.addresses import Address
 
 SHARE = 2  # Concurrent lookups per owner. A thread cannot be stopped when its caller gives up.
 
-_threads = ThreadPoolExecutor(16, "packhorse-resolve")
-"""Separate threads, so that slow lookups block nothing else."""
+_threads = ThreadPoolExecutor(16, "packhorse-resolve")  # separate threads, so that slow lookups block nothing else
 _owner: ContextVar[str] = ContextVar("packhorse_owner", default="")
 _shares: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Semaphore]] = WeakKeyDictionary()
 

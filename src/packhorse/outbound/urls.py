@@ -14,19 +14,15 @@ from packhorse.outbound.addresses import HOST, Address, ends_in_number
 MAX_URL = 2048
 MAX_HOST = 253
 PORTS = {"https": 443, "http": 80}
-UNREADABLE = re.compile(r"[\x00-\x20\x7f\\]")
-"""Characters that browsers, libraries and servers interpret differently."""
+UNREADABLE = re.compile(r"[\x00-\x20\x7f\\]")  # characters that browsers, libraries and servers interpret differently
 
 
 class Target(Struct, frozen=True):
     scheme: str
-    host: str
-    """A name in lower case, or an address without brackets."""
+    host: str  # a name in lower case, or an address without brackets
     port: int
-    path: str
-    """Path and query as sent."""
-    literal: Address | None = None
-    """The host, if it is an address."""
+    path: str  # path and query as sent
+    literal: Address | None = None  # the host, if it is an address
 
     @property
     def origin(self) -> tuple[str, str, int]:

@@ -181,15 +181,12 @@ class Order(Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     ids: tuple[str, ...] = ()
     wanted: FailureFilter | None = None
-    pace: float | None = None
-    """Failures per second; None: as fast as possible."""
+    pace: float | None = None  # failures per second; None: as fast as possible
     count: int = 0
     """How many failures matched when the order was placed, as far as they were counted."""
-    cursor: str | None = None
-    """The last failure that was handled."""
+    cursor: str | None = None  # the last failure that was handled
     done: int = 0
-    left: Mapping[str, int] = field(default_factory=dict)
-    """How many were not changed, by reason."""
+    left: Mapping[str, int] = field(default_factory=dict)  # how many were not changed, by reason
     named: tuple[LeftFailure, ...] = ()
     ended_at: float | None = None
 

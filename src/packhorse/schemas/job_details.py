@@ -95,24 +95,20 @@ def usage_to_json(samples: Iterable[Sample]) -> list[SeriesDocument]:
 class Reason(Struct, frozen=True):
     code: str
     message: str
-    ahead: int | None = None
-    """How many tasks are ahead of it, if that was counted."""
+    ahead: int | None = None  # how many tasks are ahead of it, if that was counted
 
 
 class StageEstimate(Struct, frozen=True):
     """Of one stage, in seconds; None where there is no data."""
 
-    usual: float | None
-    """The median of its earlier runs."""
-    seconds: float | None
-    """How much longer it will run."""
+    usual: float | None  # the median of its earlier runs
+    seconds: float | None  # how much longer it will run
     runs: int
 
 
 class Estimate(Struct, frozen=True):
     seconds: float | None
-    runs: int
-    """How many earlier runs it is based on, at least; 0 if only on the job's own progress."""
+    runs: int  # how many earlier runs it is based on, at least; 0 if only on the job's own progress
     stages: Mapping[str, StageEstimate]
 
 

@@ -14,16 +14,13 @@ from packhorse.store.base import Progress
 
 Reported = Mapping[TaskId, Progress]
 
-SHORT = 99.99
-"""Highest percentage of anything that has not completed: a stage may report its end and still fail."""
+SHORT = 99.99  # highest percentage of anything that has not completed: a stage may report its end and still fail
 
 EPOCH = datetime(1970, 1, 1)
 
-EXACT = 2.0**20
-"""From here on, the fraction has so few digits that multiplying it by a million is exact."""
+EXACT = 2.0**20  # from here on, the fraction has so few digits that multiplying it by a million is exact
 
-LAST_TIME = 253_402_300_799.0
-"""The end of the year 9999, the last ISO time; a delay may be any number."""
+LAST_TIME = 253_402_300_799.0  # the end of the year 9999, the last ISO time; a delay may be any number
 
 ENDED_SHORT = (Status.FAILED, Status.CANCELLED)
 

@@ -169,8 +169,7 @@ class InlineContext(ChildContext):
 
 
 Code = tuple[Pipeline[Any], Stage[..., Any]]
-RunCoroutine = Callable[[Any], Any]
-"""Runs a coroutine to its end, in the event loop for the stages of this bench."""
+RunCoroutine = Callable[[Any], Any]  # runs a coroutine to its end, in the event loop for the stages of this bench
 
 
 def call_alone(code: Code, run: Run, context: InlineContext, child: InlineChild, wait_for: RunCoroutine) -> Outcome:

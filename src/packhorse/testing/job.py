@@ -17,8 +17,7 @@ from packhorse.store.base import Line, Report
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
-AnyStage = Stage[..., Any] | Function[..., ..., Any]
-"""The result of ``@pipeline.stage``, or of ``@app.job``."""
+AnyStage = Stage[..., Any] | Function[..., ..., Any]  # the result of `@pipeline.stage`, or of `@app.job`
 
 
 def stage_of(stage: AnyStage) -> Stage[..., Any]:

@@ -44,8 +44,7 @@ from packhorse.worker.reporter import Reporter
 T = TypeVar("T")
 
 NAME = "bench"
-MAX_CALLS = 100
-"""Maximum calls of one task while the clock stands still. Such a stage would be called again for ever."""
+MAX_CALLS = 100  # Maximum calls of one task while the clock stands still. Such a stage would be called again for ever.
 
 
 class InlineWorker:

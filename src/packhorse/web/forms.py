@@ -22,8 +22,7 @@ from packhorse.settings import Settings
 from packhorse.web.render import Page
 from packhorse.web.widgets.fields import Field
 
-BESIDE = ("user_id", "priority", "delay")
-"""What is said beside the parameters, of which none is called so."""
+BESIDE = ("user_id", "priority", "delay")  # what is said beside the parameters, of which none is called so
 KIND = "application/x-www-form-urlencoded"
 SMALL = 16 * 1024  # bytes of a form that anybody may send
 ROOM = 64 * 1024  # bytes besides parameters, all of which may be in a form

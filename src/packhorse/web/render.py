@@ -34,8 +34,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-SAID = "packhorse_said"
-"""A cookie: what the last form has come to, told by the next page and forgotten."""
+SAID = "packhorse_said"  # a cookie: what the last form has come to, told by the next page and forgotten
 SAID_FOR = 20  # seconds, in case that page never comes
 
 FILTERS = "duration milliseconds size number percent ago clock is_past second title about"

@@ -246,8 +246,7 @@ class _Pages(threading.local):
         self.buffer = mmap(-1, MAX_PIECE)
 
 
-_pages = _Pages()
-"""Whole pages, reused: copying from the cache to any other address takes up to twice as long."""
+_pages = _Pages()  # whole pages, reused: copying from the cache to any other address takes up to twice as long
 
 
 def read_cached(fd: int, size: int, start: int) -> bytes | None:

@@ -52,13 +52,10 @@ class Keys(Struct, frozen=True):
 
 class Address(Struct, frozen=True):
     bucket: str
-    prefix: str
-    """Of every key, with a slash at its end; or nothing."""
+    prefix: str  # of every key, with a slash at its end; or nothing
     region: str
-    host: str
-    """Scheme and authority of every request."""
-    root: str
-    """The path before every key: the bucket where it is not part of the host's name."""
+    host: str  # scheme and authority of every request
+    root: str  # the path before every key: the bucket where it is not part of the host's name
 
 
 def address(url: str, env: Mapping[str, str]) -> Address:
@@ -117,10 +114,8 @@ def _refuse(reason: str) -> NoReturn:
 class Patience(Struct, frozen=True):
     """How long to wait for a server. With the defaults, an outage is reported after 10 to 15 seconds."""
 
-    seconds: float = 10.0
-    """After the first try; no other begins later."""
-    silence: float = 5.0
-    """Seconds without a byte that end a try."""
+    seconds: float = 10.0  # after the first try; no other begins later
+    silence: float = 5.0  # seconds without a byte that end a try
 
 
 class Answer:

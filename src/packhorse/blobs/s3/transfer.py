@@ -48,8 +48,7 @@ TOKEN = "x-amz-meta-packhorse-put"  # noqa: S105 (the name of a header)
 TAKEN = frozenset({"PreconditionFailed", "412"})
 GONE = frozenset({"NoSuchUpload", "404"})
 MISSING = frozenset({"NoSuchKey", "404"})
-FINAL = (PermissionDeniedError, UnauthenticatedError, PreconditionError)
-"""Errors that another try does not avoid."""
+FINAL = (PermissionDeniedError, UnauthenticatedError, PreconditionError)  # errors that another try does not avoid
 
 
 class Upload(Incoming):

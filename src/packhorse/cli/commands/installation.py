@@ -88,10 +88,8 @@ def adopt(*, yes: bool = False, output: Output = Output(), places: Places = Plac
     From then on, files that no job in this store refers to are deleted once they are old enough
     (PACKHORSE_ORPHAN_AFTER). Another deployment that still uses them deletes nothing more, and reports it.
 
-    Parameters
-    ----------
-    yes
-        Do it; without this, only show whose files they are.
+    Args:
+        yes: Do it; without this, only show whose files they are.
     """
     return asyncio.run(_adopt(settings_from(places).settings, output, is_sure=yes))
 
@@ -123,8 +121,7 @@ def _age(settings: Settings) -> str:
     return f"{settings.orphan_after / 3600:g} hours"
 
 
-ENOUGH = 512 * 1024**2
-"""Bytes of free disk below which running stages and uploads are likely to fail."""
+ENOUGH = 512 * 1024**2  # bytes of free disk below which running stages and uploads are likely to fail
 SHOWN = {"ok": "ok", "bad": "BAD", "stale": "STALE"}
 
 

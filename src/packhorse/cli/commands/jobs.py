@@ -17,8 +17,7 @@ from packhorse.define.validation import list_some
 from packhorse.web.widgets.formatting import percent
 
 TERMINAL = watching.EXIT.keys()
-BY_ITSELF = frozenset({"QUEUED", "NOT_BEFORE"})
-"""Reasons to wait that go away without anybody doing anything."""
+BY_ITSELF = frozenset({"QUEUED", "NOT_BEFORE"})  # reasons to wait that go away without anybody doing anything
 MIB = 1024**2
 MOST_LINES = 5000  # of a log that the server gives at a time
 

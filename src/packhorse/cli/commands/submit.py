@@ -26,8 +26,7 @@ from packhorse.errors import InvalidInput
 Schema = Mapping[str, Any]
 
 
-MOST = 16 * 1024 * 1024
-"""Largest file, in bytes, that is sent as text: a guard against naming a large file by mistake."""
+MOST = 16 * 1024 * 1024  # largest file, in bytes, that is sent as text: a guard against naming a large file by mistake
 
 
 def submit(

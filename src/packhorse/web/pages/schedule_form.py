@@ -43,8 +43,7 @@ NAMELESS = "A schedule needs a name"
 UNUSABLE = "This name cannot be used"
 TAKEN = "A schedule with this name already exists"
 EMPTY: Mapping[str, Any] = {"parameters": b"{}", "labels": {}}
-STAND_IN = "unnamed"
-"""For a name that no path leads to, where the rest is to be looked at all the same."""
+STAND_IN = "unnamed"  # for a name that no path leads to, where the rest is to be looked at all the same
 
 Typed = dict[str, str]
 

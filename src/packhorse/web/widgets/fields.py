@@ -24,12 +24,10 @@ class Field(Struct, frozen=True):
     kind: Kind
     description: str = ""
     is_required: bool = False
-    value: str = ""
-    """What stands there before anybody has typed: the default."""
+    value: str = ""  # what stands there before anybody has typed: the default
     choices: tuple[str, ...] = ()
     accept: str = ""
-    most: int | None = None
-    """Bytes of a file."""
+    most: int | None = None  # bytes of a file
     least: float | None = None
     largest: float | None = None
     step: str = "any"

@@ -42,8 +42,7 @@ class Span(NamedTuple):
     kind: str
     """wait, run, failed (the attempt was), off (it was handed back, or asked to be called later)."""
     x: float
-    width: float
-    """Both in percent of the whole."""
+    width: float  # both in percent of the whole
     title: str
 
 
@@ -54,8 +53,7 @@ class Row(NamedTuple):
     took: float | None
     """Seconds from the first start to the last end, by the clock; None if it has not begun."""
     start: float | None
-    end: float | None
-    """In shares of the whole."""
+    end: float | None  # in shares of the whole
 
 
 def timeline(job: Json, events: Sequence[Json], needs: Mapping[str, Sequence[str]], now: datetime) -> dict[str, Row]:

@@ -41,8 +41,7 @@ class Tick(NamedTuple):
 
 class Line(NamedTuple):
     name: str
-    path: str
-    """As in the ``d`` of a path; a gap where there is no value."""
+    path: str  # as in the `d` of a path; a gap where there is no value
 
 
 class Bar(NamedTuple):
@@ -64,10 +63,8 @@ class Plot(NamedTuple):
     lines: list[Line]
     bars: list[Bar]
     bands: list[Band]
-    ticks: list[Tick]
-    """On the left, from the top down."""
-    times: list[str]
-    """Below, from the left to the right, with the same room between them."""
+    ticks: list[Tick]  # on the left, from the top down
+    times: list[str]  # below, from the left to the right, with the same room between them
     is_empty: bool
 
 
@@ -151,10 +148,8 @@ class Spark(NamedTuple):
     width: int
     height: int
     bars: list[Bar]
-    text: str
-    """What it shows, for those who do not see it."""
-    line: int
-    """What the bars stand on, or hang from."""
+    text: str  # what it shows, for those who do not see it
+    line: int  # what the bars stand on, or hang from
 
 
 def runs_spark(items: Sequence[Any]) -> Spark:
