@@ -66,7 +66,9 @@ def server(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 async def store(server: Server) -> AsyncIterator[Store]:
-    opened = await open_at(server.address, server.now if server.address.startswith("sqlite") else time.time)
+    opened = await open_at(
+        server.address, time.time if server.address.startswith(("postgresql", "redis")) else server.now
+    )
     yield opened
     await opened.close()
 
