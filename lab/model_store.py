@@ -164,13 +164,16 @@ class State:
         found = self.jobs.get(job.id)
         if change.before is None and found is not None:
             raise Conflict(f"There is a job {job.id} already.", job_id=job.id)
-        if change.before is not None and (found is None or found.version != change.before.version):
+        if change.before is not None and (
+            found is None or (found.version, found.lineage) != (change.before.version, change.before.lineage)
+        ):
             raise Conflict(job_id=job.id)
         for effect in change.effects:
             if isinstance(effect, changes.EndLease):
                 task = None if change.before is None else change.before.task(effect.task)
                 held = self.leases.get((job.id, effect.task))
-                if held is None or task is None or held.token != task.token:
+                token = None if task is None else task.token  # None: whatever is left there is dropped
+                if held is None or token not in (None, held.token):
                     raise LeaseLost(job_id=job.id, stage=effect.task.stage)
         self.jobs[job.id] = job
         for effect in change.effects:

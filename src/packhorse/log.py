@@ -164,6 +164,10 @@ class Log:
         sentence = "the lease of {stage} of {job_id} expired; the stage can be claimed again"
         _say(WARNING, "lease_overdue", sentence, job_id=job_id, stage=stage)
 
+    def lease_repaired(self, job_id: str) -> None:
+        sentence = "the leases of {job_id} did not match its record; that was repaired"
+        _say(ERROR, "lease_repaired", sentence, job_id=job_id)
+
     def orphan_handed_back(self, job_id: str, stage: str) -> None:
         sentence = "a claim of {stage} of {job_id} was made after its answer was lost; it was handed back"
         _say(WARNING, "orphan_handed_back", sentence, job_id=job_id, stage=stage)

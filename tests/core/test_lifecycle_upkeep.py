@@ -33,8 +33,8 @@ LATER = NOW + 100.0
 def only_differs(change: Change, **fields: object) -> bool:
     """Nothing but these fields moved, and nobody was told."""
     assert change.before is not None
-    expected = replace(change.before, version=change.before.version + 1, updated_at=LATER, **fields)
-    return change == Change(change.before, expected)
+    moved = {"version": change.before.version + 1, "lineage": change.after.lineage, "updated_at": LATER}
+    return change == Change(change.before, replace(change.before, **moved, **fields))
 
 
 @pytest.mark.parametrize(

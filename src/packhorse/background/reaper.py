@@ -7,16 +7,19 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Generic, TypeVar
 
 from packhorse import host
 from packhorse.background.steady_clock import SteadyClock
 from packhorse.core import lifecycle
+from packhorse.core.changes import Change
 from packhorse.core.models import Job, TaskId
+from packhorse.core.plan import Status
 from packhorse.errors import Conflict, Refused, StoreError, StoreUnavailable, UnknownOutcome
-from packhorse.jobs.transact import Transactor
+from packhorse.jobs.transact import Transactor, Verb
 from packhorse.log import log, traced
-from packhorse.store.base import Store
+from packhorse.store.base import Filter, Lease, Store
 from packhorse.store.collections import workers
 from packhorse.store.collections.workers import MOST_NAMED, Lost, Work, WorkerCard, put_bookmark
 
@@ -79,6 +82,9 @@ class Reaper:
         self._clock = clock or SteadyClock(lease, monotonic)
         self._overdue = _Pages[_Key](monotonic, lease / 20, lease)
         self._expired = _Pages[str](monotonic, 0.0, lease)
+        self._next_audit = monotonic() + lease
+        self._audited: str | None = None
+        """The job after which the next page of the audit begins."""
 
     async def tick(self) -> float:
         # A write: in a store that can only be read, as on a full disk, nobody can renew either.
@@ -93,6 +99,7 @@ class Reaper:
             await self._lose({key: found[key] for key in ripe}, stuck)
         if (now := self._clock.now(after=self._lease)) is not None:
             has_more = await self._expire(now, stuck) or has_more
+        await self._audit(stuck)
         stuck.raise_first()
         return 0.0 if has_more else self._lease / 10
 
@@ -102,6 +109,8 @@ class Reaper:
                 # It may be renewed or finished since: the change is guarded by "still overdue".
                 if await self._transact.end_attempt(job, task, lifecycle.lose):
                     log.lease_overdue(job.id, task.stage)
+                elif key[2] is None:
+                    await self._repair(job, partial(lifecycle.drop_lease, at=task, now=self._store.now()))
                 else:
                     self._overdue.rest(key)
 
@@ -112,6 +121,39 @@ class Reaper:
             with stuck.collect(), self._expired.set_aside(job_id), suppress(Conflict, Refused):
                 await self._transact(job_id, lambda job: lifecycle.expire(job, now=now))
         return self._expired.has_more
+
+    async def _audit(self, stuck: StuckJobs) -> None:
+        """Return tasks that run under a token without a lease: nobody would ever end them. A page of jobs each time.
+
+        Records and leases are written together, so this takes a fault of the store, such as a failover that went wrong.
+        """
+        if self._monotonic() < self._next_audit:
+            return
+        self._next_audit = self._monotonic() + self._lease
+        page = await self._store.find(Filter(status=Status.RUNNING), before=self._audited, limit=BATCH)
+        self._audited = page[-1].id if len(page) == BATCH else None
+        held = {
+            Lease(job.id, at, token): job for job in page for at in job.running_tasks() if (token := _token(job, at))
+        }
+        for lease in (await self._store.renew(list(held), None)).lost if held else ():
+            with stuck.collect():
+                verb = partial(lifecycle.repair, at=lease.task, token=lease.token, now=self._store.now())
+                await self._repair(held[lease], verb)
+
+    async def _repair(self, job: Job, verb: Verb) -> None:
+        """Only if the job is as it was when its lease was looked up: the two change together."""
+
+        change: Change | None = None
+
+        def decide(found: Job) -> Change | None:
+            nonlocal change
+            change = verb(found) if (found.version, found.lineage) == (job.version, job.lineage) else None
+            return change
+
+        with suppress(Conflict, Refused):
+            await self._transact(job.id, decide)
+            if change is not None:
+                log.lease_repaired(job.id)
 
 
 class _Pages(Generic[K]):

@@ -33,6 +33,7 @@ class State(Struct, frozen=True, array_like=True):
     promoted: tuple[str, ...] = ()
     firing: Firing | None = None
     revived: int = 0
+    lineage: int = 0
 
 
 _encoder = msgspec.json.Encoder()
@@ -61,7 +62,7 @@ def state_of(job: Job) -> bytes:
     return encode(
         State(
             VERSION, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted, job.firing,
-            job.revived,
+            job.revived, job.lineage,
         )
     )  # fmt: skip
 

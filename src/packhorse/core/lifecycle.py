@@ -6,6 +6,7 @@ status does not allow the action, and `LeaseLost` if the calling attempt no long
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 from urllib.parse import quote
@@ -188,6 +189,19 @@ def later(job: Job, at: TaskId, *, token: str, seconds: float, now: float) -> Ch
 def hand_back(job: Job, at: TaskId, *, token: str, now: float) -> Change:
     """The worker is stopping, or had to kill a process that other calls shared. The attempt does not count."""
     return _return_task(job, "hand back", at, token, not_before=now, why="handed_back", now=now)
+
+
+def repair(job: Job, at: TaskId, *, token: str, now: float) -> Change:
+    """The task runs under a token whose lease does not exist, so that nobody can end it. The attempt does not count."""
+    return _return_task(job, "hand back", at, token, not_before=now, why="handed_back", now=now, is_leased=False)
+
+
+def drop_lease(job: Job, at: TaskId, *, now: float) -> Change | None:
+    """End a lease that is left of a task which does not run: nobody holds it, and nobody would end it."""
+    task = job.task(at)
+    if task is not None and task.token is not None:
+        return None
+    return _Draft(job, now).do(changes.EndLease(at)).change()
 
 
 def cancel(job: Job, *, now: float) -> Change | None:
@@ -429,10 +443,16 @@ class _Draft:
             **self.fields,
             stages=tuple(self.stages),
             version=self.before.version + 1,
+            lineage=self._lineage(),
             events=self.before.events + len(self.events),
             updated_at=self.now,
         )
         return Change(self.before, after, tuple(self.guards), tuple(self.effects), tuple(self.events))
+
+    def _lineage(self) -> int:
+        """Tokens are random, so two attempts that begin alike in two histories differ, too."""
+        tokens = [effect.token for effect in self.effects if isinstance(effect, changes.Grant)]
+        return zlib.crc32(json.encode((self.now, self.events, tokens, sorted(self.fields))), self.before.lineage)
 
 
 ENDS_AS: Mapping[Stopping, Status] = {"cancel": CANCELLED, "fail": FAILED, "expire": FAILED}
@@ -504,9 +524,13 @@ def _end_attempt(
     return _stop(draft, "fail")
 
 
-def _return_task(job: Job, verb: str, at: TaskId, token: str, *, not_before: float, why: str, now: float) -> Change:
+def _return_task(
+    job: Job, verb: str, at: TaskId, token: str, *, not_before: float, why: str, now: float, is_leased: bool = True
+) -> Change:
     task = _check_lease(job, verb, at, token)
-    draft = _draft(job, verb, now).require(changes.Holds(at, token)).do(changes.EndLease(at)).set(has_litter=True)
+    draft = _draft(job, verb, now).set(has_litter=True)
+    if is_leased:
+        draft.require(changes.Holds(at, token)).do(changes.EndLease(at))
     ended = replace(task, token=None, ended_at=now, ready_at=None)
     if job.stopping:  # no other attempt of this run gets its number
         draft.put(at, replace(ended, status=CANCELLED))

@@ -114,6 +114,9 @@ class Job(Struct, frozen=True):
     promoted: tuple[str, ...] = ()
     """Destination folders that the result files of this run were copied to."""
     revived: int = 0  # automatic retries since a person last retried it
+    lineage: int = 0
+    """A checksum of every change so far. After a failover to a store that lacks the last changes, versions repeat; this
+    does not, so that nobody goes on with a job that the store has never seen."""
     error: Failure | None = None
     stages: tuple[Stage, ...] = ()
 

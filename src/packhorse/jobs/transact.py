@@ -196,6 +196,8 @@ class Transactor:
             self._answer(request, change.after, None)
             return
         self._latest.pop(request.job_id, None)
+        if isinstance(outcome, StoreError):  # who answers next may be another server, which lacks the last changes
+            self._latest.clear()
         if isinstance(outcome, UnknownOutcome):
             self._unknown.add(request.change_id)
         if isinstance(outcome, Conflict) and request.tries < TRIES:

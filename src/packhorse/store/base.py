@@ -200,10 +200,10 @@ class Jobs(Protocol):
     async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
         """Make each change whole or not at all, in order; say per change why it was refused, or None.
 
-        A change is made if the stored version is still ``before.version`` (None: the job does not exist) and every
-        guard holds. Refusals: `Conflict`, `LeaseLost`, `SlotTaken`, `AlreadySubmitted`. Changes of one job may
-        follow each other in one call, each decided on the ``after`` of the one before; behind a refused one they are
-        refused too, for the version they were decided on may by now be somebody else's. Otherwise a refusal or an
+        A change is made if the stored version and lineage are still those of ``before`` (None: the job does not exist)
+        and every guard holds. Refusals: `Conflict`, `LeaseLost`, `SlotTaken`, `AlreadySubmitted`. Changes of one job
+        may follow each other in one call, each decided on the ``after`` of the one before; behind a refused one they
+        are refused too, for the version they were decided on may by now be somebody else's. Otherwise a refusal or an
         error is its own: the neighbours are made. When this returns, what was made is durable.
         """
 

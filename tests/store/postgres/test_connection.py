@@ -122,6 +122,20 @@ async def test_without_its_driver_the_setting_is_refused_with_what_to_install(
     assert refusal.value.message.endswith("pip install packhorse[postgres]")
 
 
+async def test_a_server_that_lost_the_plans_is_told_them_again(url: str, pg: PostgresStore, raw: Raw) -> None:
+    """As after a failover to a replica that lacks them: a job without its plan could never be read."""
+    await submit(pg)
+    await raw.execute("DELETE FROM plans")
+    for session in pg._connections._idle:
+        session.connection.terminate()
+
+    job = await submit(pg)
+
+    other = await PostgresStore.open(url)
+    assert await held(other, job.id) == job
+    await other.close()
+
+
 async def test_behind_a_pool_nothing_is_expected_to_stay_prepared(url: str) -> None:
     store = await PostgresStore.open(f"{url}&statement_cache_size=0")
     mark = await store.changed(None, 0)

@@ -27,9 +27,17 @@ Key = tuple[str, str, int]
 """Job, stage, element."""
 
 
+Version = tuple[int, int]
+"""Version and lineage."""
+
+
+def version_of(job: Job) -> Version:
+    return job.version, job.lineage
+
+
 class Facts:
     def __init__(self) -> None:
-        self.versions: dict[str, int] = {}
+        self.versions: dict[str, Version] = {}
         self.leases: dict[Key, tuple[str, bool]] = {}
         """Token, and whether its time is over."""
         self.waiting: set[Entry] = set()
@@ -75,7 +83,7 @@ class Facts:
         added = {change.after.id for change in group if change.before is None}
         for change in group:
             if change.before is not None and change.after.id not in added:
-                self.versions.setdefault(change.after.id, change.before.version)
+                self.versions.setdefault(change.after.id, version_of(change.before))
             ended = {effect.task for effect in change.effects if isinstance(effect, changes.EndLease)}
             for guard in change.guards:
                 if isinstance(guard, changes.Holds) and guard.task in ended:
@@ -89,7 +97,8 @@ class Facts:
         asked = set() if is_trusting else {change.after.id for change in group} - self.versions.keys()
         if asked:
             self.versions |= {
-                str(row["id"]): row["version"] for row in await session.fetch(SQL.lock_jobs, ids(sorted(asked)))
+                str(id): (version, lineage)
+                for id, version, lineage in await session.fetch(SQL.lock_jobs, ids(sorted(asked)))
             }
 
     async def _look_at_leases(self, session: Session, group: Iterable[Change], clock: Clock) -> None:
@@ -167,7 +176,7 @@ class Batch:
         self._known = plans.stored
         self.plans: dict[str, bytes] = {}
         self.added: dict[str, Job] = {}
-        self.moved: dict[str, tuple[int, Job]] = {}
+        self.moved: dict[str, tuple[Version, Job]] = {}
         """With the version that the row has now."""
         self.completed: set[str] = set()
         self.specs: dict[str, tuple[str | None, bytes, bytes]] = {}
@@ -190,7 +199,7 @@ class Batch:
         if change.before is None or job.id in self.added:
             self.added[job.id] = job
         else:
-            was, _ = self.moved.get(job.id, (change.before.version, job))
+            was, _ = self.moved.get(job.id, (version_of(change.before), job))
             self.moved[job.id] = (was, job)
         if change.before is None and job.plan.fingerprint not in self._known:
             self.plans.update([plan_row(job.plan)])
@@ -281,7 +290,7 @@ class Batch:
                  _text(self.specs[id][2]) if id in self.specs else None, values.get(id))
                 for id, job in self.added.items()
             ),
-            moved=columns((id, was, *reads.moving_columns(job), values.get(id)) for id, (was, job) in moved),
+            moved=columns((id, *was, *reads.moving_columns(job), values.get(id)) for id, (was, job) in moved),
             specs=columns((id, key, body) for id, (key, body, _) in self.specs.items()),
             events=columns(self.events),
             results=columns((*at, body) for at, (body, _) in self.results.items()),

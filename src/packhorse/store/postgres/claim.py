@@ -23,7 +23,7 @@ from packhorse.store import sql_files
 from packhorse.store.base import Claim, Decide, Lease, OverdueTasks, Renewal
 from packhorse.store.batching import Group
 from packhorse.store.postgres import reads
-from packhorse.store.postgres.batch import Batch, Facts
+from packhorse.store.postgres.batch import Batch, Facts, version_of
 from packhorse.store.postgres.commit import judge
 from packhorse.store.postgres.connection import Address, Clock, Row, Session
 from packhorse.store.postgres.session import Handle, Outdated, columns, describe_error, is_id, read, write
@@ -257,8 +257,9 @@ class _Claiming:
         fresh = {each.job_id: each.row for each in picked if each.job_id not in self.jobs}
         await reads.load_plans(self._session, fresh.values(), self._plans)
         for id, row in fresh.items():
-            self.jobs[id] = reads.read_job(row, self._plans)
-            self.facts.versions[id] = row["version"]
+            self.jobs[id] = job = reads.read_job(row, self._plans)
+            if isinstance(job, Job):
+                self.facts.versions[id] = version_of(job)
         self.facts.waiting |= {each.entry for each in picked}
 
     async def _upstream(self, picked: Iterable[Picked]) -> Upstream:

@@ -16,7 +16,7 @@ from packhorse.core.models import Job
 from packhorse.store.base import is_own_work
 from packhorse.store.batching import Group
 from packhorse.store.postgres import records
-from packhorse.store.postgres.batch import Batch, Facts
+from packhorse.store.postgres.batch import Batch, Facts, version_of
 from packhorse.store.postgres.connection import Address, Clock, Session
 from packhorse.store.postgres.session import Handle, Outdated, describe_error, is_id, is_storable
 from packhorse.store.postgres.watch import Notice
@@ -153,10 +153,10 @@ def make(change: Change, facts: Facts, batch: Batch, clock: Clock) -> None:
     if change.before is None:
         if known is not None:
             raise errors.Conflict(f"There is a job {job.id} already.", job_id=job.id)
-    elif known != change.before.version:
+    elif known != version_of(change.before):
         raise errors.Conflict(job_id=job.id)
     events, bodies = json.encode(change.events), [_encode(effect) for effect in change.effects]
-    facts.versions[job.id] = job.version
+    facts.versions[job.id] = version_of(job)
     batch.job(change)
     batch.history(change, events)
     for effect, body in zip(change.effects, bodies, strict=True):

@@ -218,6 +218,8 @@ class Connections:
         self._idle: list[Session] = []
         self._free = asyncio.Semaphore(CONNECTIONS)
         self._is_closed = False
+        self.on_connect: Callable[[], None] = lambda: None
+        """Called when there is a new connection."""
 
     async def connect(self) -> Session:
         """A new connection, which is the caller's."""
@@ -234,6 +236,7 @@ class Connections:
         except BaseException:
             connection.terminate()
             raise
+        self.on_connect()
         return Session(connection, self._address.schema, is_pooled=self._address.is_pooled)
 
     @asynccontextmanager

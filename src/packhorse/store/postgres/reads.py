@@ -288,9 +288,9 @@ def moving_columns(job: Job) -> tuple[Any, ...]:
     )  # fmt: skip
     exact = TIMES.pack(*(nan if time is None else time for time in times))
     return (
-        job.status.value, job.version, job.retry_count, job.not_before, job.started_at, job.completed_at,
-        job.updated_at, job.deadline_at, job.purge_at, job.is_purging, job.stopping is not None, job.has_litter, error,
-        exact + json.state_of(job),
+        job.status.value, job.version, job.lineage, job.retry_count, job.not_before, job.started_at,
+        job.completed_at, job.updated_at, job.deadline_at, job.purge_at, job.is_purging, job.stopping is not None,
+        job.has_litter, error, exact + json.state_of(job),
     )  # fmt: skip
 
 

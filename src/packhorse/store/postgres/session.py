@@ -41,6 +41,8 @@ class Handle:
         self._connections = Connections(address, self._clock)
         self._watch = Watch(self._connections, address, self._clock)
         self._plans = Plans()
+        # A new connection may lead to another server, after a failover, which lacks the last of what we wrote.
+        self._connections.on_connect = self._plans.stored.clear
         self._groups: list[Group[Any, Any]] = []
         self._is_closed = False
 

@@ -86,7 +86,7 @@ def pack_change(change: Change, plans: Plans, reservation: str | None = None) ->
     job = change.after
     if not job.id:
         raise StoreError("A job must have an id.")
-    version = "" if change.before is None else str(change.before.version)
+    version = "" if change.before is None else f"{change.before.version} {change.before.lineage}"
     plan, body = "", ""
     if change.before is None:
         assert job.plan.fingerprint, "a plan without a fingerprint would be taken for another one"

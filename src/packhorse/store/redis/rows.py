@@ -34,7 +34,8 @@ def fields(job: Job) -> list[str]:
     found = {
         "tenant": job.tenant, "user": job.user, "client": job.client, "pipeline": job.plan.pipeline,
         "plan": job.plan.fingerprint, "priority": job.priority, "created_at": job.created_at, "trace_id": job.trace_id,
-        "slot": job.slot, "version": job.version, "updated_at": job.updated_at, "status": job.status.value,
+        "slot": job.slot, "version": job.version, "lineage": job.lineage, "updated_at": job.updated_at,
+        "status": job.status.value,
         **dict(zip(TIMES, _times(job), strict=True)), **dict(zip(COUNTED, _counted(job), strict=True)),
         **{name: value or None for name, value in _marks(job).items()}, "duration_ms": duration(job),
     }  # fmt: skip
@@ -44,7 +45,8 @@ def fields(job: Job) -> list[str]:
 
 def changed_fields(before: Job, after: Job) -> list[str]:
     """Names and values in turn of what is new. What has become None is empty."""
-    new = ["version", str(after.version), "updated_at", str(after.updated_at), "state", json.state_of(after).decode()]
+    new = ["version", str(after.version), "lineage", str(after.lineage), "updated_at", str(after.updated_at)]
+    new += ("state", json.state_of(after).decode())
     if before.status is not after.status:
         new += ("status", after.status.value)
     for names, was, now in ((TIMES, _times(before), _times(after)), (COUNTED, _counted(before), _counted(after))):
@@ -147,7 +149,7 @@ def _job_from(id: str, row: Row, plans: Plans) -> Job:
             updated_at=float(updated_at), deadline_at=_time(deadline_at), purge_at=_time(purge_at),
             is_purging=bool(is_purging), stopping=state.stopping, has_litter=bool(has_litter),
             error=state.error, stages=state.stages, webhooks=state.webhooks, promoted=state.promoted,
-            firing=state.firing, revived=state.revived,
+            firing=state.firing, revived=state.revived, lineage=state.lineage,
         )  # fmt: skip
     except (ValueError, AttributeError, TypeError) as error:  # a field that is missing, or is not what it should be
         raise CorruptRecord(what="record", job_id=id, reason=str(error)) from error

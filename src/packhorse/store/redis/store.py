@@ -135,9 +135,9 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
 
     async def erase(self, job_id: str) -> None:
         """The job's state need not be readable for that."""
-        wanted = ("version", "is_purging", "tenant", "user", "pipeline", "key", "plan")
+        wanted = ("version", "lineage", "is_purging", "tenant", "user", "pipeline", "key", "plan")
         [row] = await self._link.ask([["HMGET", keys.job(job_id), *wanted]])
-        version, is_purging, *rest = (None if value is None else value.decode() for value in row)
+        version, lineage, is_purging, *rest = (None if value is None else value.decode() for value in row)
         if version is None or not is_purging:
             return
         tenant, user, pipeline, key, plan = (value or "" for value in rest)
@@ -150,7 +150,7 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
         indexes = [keys.index(name, of) for name in keys.WHOLE for of in (None, pair)]
         indexes += [keys.index("running"), keys.user(tenant, user), "deadlines", "purge", "purging", "litter"]
         ops = [["orphan", job_id], *(["DEL", key] for key in gone), ["out", job_id, *indexes]]
-        await self._write.put(pack_member(job_id, (version, "", ""), [], ops))
+        await self._write.put(pack_member(job_id, (f"{version} {lineage or 0}", "", ""), [], ops))
 
     async def _stage_names(self, plan: str, job_id: str) -> list[str]:
         [body] = await self._link.ask([["HGET", "plans", plan]])

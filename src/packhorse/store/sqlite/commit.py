@@ -115,8 +115,8 @@ def write_change(db: Session, change: Change, now: float) -> None:
 def _move_job(db: Session, before: Job, after: Job) -> bool:
     was, now = _moving(before), _moving(after)
     moved = tuple([i for i in range(len(MOVING)) if was[i] != now[i]])
-    values = (*[now[i] for i in moved], after.version, after.updated_at, json.state_of(after), after.id, before.version)
-    db.execute(_move_statement(moved), values)
+    changed = (*[now[i] for i in moved], after.version, after.lineage, after.updated_at, json.state_of(after))
+    db.execute(_move_statement(moved), (*changed, after.id, before.version, before.lineage))
     return db.changes() == 1
 
 
@@ -128,7 +128,7 @@ def _move_statement(moved: tuple[int, ...]) -> str:
 def _job_row(job: Job) -> Row:
     return (
         job.id, job.tenant, job.user, job.client, job.plan.pipeline, job.plan.fingerprint, job.priority, job.created_at,
-        job.trace_id, job.slot, job.version, job.updated_at, *_moving(job), json.state_of(job),
+        job.trace_id, job.slot, job.version, job.lineage, job.updated_at, *_moving(job), json.state_of(job),
     )  # fmt: skip
 
 
@@ -219,7 +219,8 @@ ADDED: Mapping[type, Callable[[Any, Change, float], Statement]] = {changes.KeepS
 def _end_lease(db: Session, effect: changes.EndLease, change: Change, _now: float) -> None:
     job_id, at = change.after.id, effect.task
     task = change.before.task(at) if change.before is not None else None
-    db.execute(SQL.end_lease, (job_id, *at, task.token if task is not None else None))
+    token = task.token if task is not None else None
+    db.execute(SQL.end_lease, (job_id, *at, token)) if token else db.execute(SQL.drop_lease, (job_id, *at))
     if db.changes() == 0:
         raise LeaseLost(job_id=job_id, stage=at.stage)
 

@@ -22,6 +22,7 @@ CREATE TABLE @jobs (
     slot text,
     status text COLLATE "C" NOT NULL CHECK (status IN ('pending', 'running', 'completed', 'failed', 'cancelled')),
     version integer NOT NULL CHECK (version > 0),
+    lineage bigint NOT NULL,
     retry_count integer NOT NULL CHECK (retry_count >= 0),
     created_at timestamptz NOT NULL,
     not_before timestamptz NOT NULL,

@@ -5,7 +5,7 @@
 -- name: lock_jobs
 -- In the order of ids, like everybody: whoever waits for a lock holds none that a holder of it waits for. The key is
 -- not locked, for it never changes: who appends to the log of a job need not wait for us.
-SELECT id, version FROM @jobs WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE;
+SELECT id, version, lineage FROM @jobs WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE;
 
 -- name: lock_leases
 SELECT lease.job_id, lease.stage, lease.element, lease.token, lease.until <= coalesce($4, @now()) AS is_over

@@ -40,43 +40,46 @@ INSERT INTO @plans SELECT * FROM unnest(%::text[], %::bytea[]) AS n ON CONFLICT 
 
 -- name: added
 INSERT INTO @jobs (
-    id, tenant, user_id, client, pipeline, plan, priority, trace_id, slot, created_at, status, version, retry_count,
-    not_before, started_at, completed_at, updated_at, deadline_at, purge_at, is_purging, is_stopping, has_litter,
-    error_message, state, parameters, result
+    id, tenant, user_id, client, pipeline, plan, priority, trace_id, slot, created_at, status, version, lineage,
+    retry_count, not_before, started_at, completed_at, updated_at, deadline_at, purge_at, is_purging, is_stopping,
+    has_litter, error_message, state, parameters, result
 )
 SELECT
     n.id, n.tenant, n.user_id, n.client, n.pipeline, n.plan, n.priority, n.trace_id, n.slot, @moment(n.created_at),
-    n.status, n.version, n.retry_count, @moment(n.not_before), @moment(n.started_at), @moment(n.completed_at),
-    @moment(n.updated_at), @moment(n.deadline_at), @moment(n.purge_at), n.is_purging, n.is_stopping, n.has_litter,
-    n.error_message, n.state, @as_json(n.parameters), @as_json(n.result)
+    n.status, n.version, n.lineage, n.retry_count, @moment(n.not_before), @moment(n.started_at),
+    @moment(n.completed_at), @moment(n.updated_at), @moment(n.deadline_at), @moment(n.purge_at), n.is_purging,
+    n.is_stopping, n.has_litter, n.error_message, n.state, @as_json(n.parameters), @as_json(n.result)
 FROM unnest(
     %::uuid[], %::text[], %::text[], %::text[], %::text[], %::text[], %::int4[], %::text[], %::text[], %::float8[],
-    %::text[], %::int4[], %::int4[], %::float8[], %::float8[], %::float8[], %::float8[], %::float8[], %::float8[],
-    %::bool[], %::bool[], %::bool[], %::text[], %::bytea[], %::text[], %::text[]
+    %::text[], %::int4[], %::int8[], %::int4[], %::float8[], %::float8[], %::float8[], %::float8[], %::float8[],
+    %::float8[], %::bool[], %::bool[], %::bool[], %::text[], %::bytea[], %::text[], %::text[]
 ) AS n (
-    id, tenant, user_id, client, pipeline, plan, priority, trace_id, slot, created_at, status, version, retry_count,
-    not_before, started_at, completed_at, updated_at, deadline_at, purge_at, is_purging, is_stopping, has_litter,
-    error_message, state, parameters, result
+    id, tenant, user_id, client, pipeline, plan, priority, trace_id, slot, created_at, status, version, lineage,
+    retry_count, not_before, started_at, completed_at, updated_at, deadline_at, purge_at, is_purging, is_stopping,
+    has_litter, error_message, state, parameters, result
 );
 
 -- name: moved
--- The version is compared here and nowhere else: whoever decided on an older job writes nothing.
+-- The version and the lineage are compared here and nowhere else: whoever decided on another job than this writes
+-- nothing.
 UPDATE @jobs AS job SET (
-    status, version, retry_count, not_before, started_at, completed_at, updated_at, deadline_at, purge_at, is_purging,
-    is_stopping, has_litter, error_message, state, result
+    status, version, lineage, retry_count, not_before, started_at, completed_at, updated_at, deadline_at, purge_at,
+    is_purging, is_stopping, has_litter, error_message, state, result
 ) = ROW(
-    n.status, n.version, n.retry_count, @moment(n.not_before), @moment(n.started_at), @moment(n.completed_at),
-    @moment(n.updated_at), @moment(n.deadline_at), @moment(n.purge_at), n.is_purging, n.is_stopping, n.has_litter,
-    n.error_message, n.state, CASE WHEN n.status = 'completed' THEN coalesce(@as_json(n.result), job.result) END
+    n.status, n.version, n.lineage, n.retry_count, @moment(n.not_before), @moment(n.started_at),
+    @moment(n.completed_at), @moment(n.updated_at), @moment(n.deadline_at), @moment(n.purge_at), n.is_purging,
+    n.is_stopping, n.has_litter, n.error_message, n.state,
+    CASE WHEN n.status = 'completed' THEN coalesce(@as_json(n.result), job.result) END
 )
 FROM unnest(
-    %::uuid[], %::int4[], %::text[], %::int4[], %::int4[], %::float8[], %::float8[], %::float8[], %::float8[],
-    %::float8[], %::float8[], %::bool[], %::bool[], %::bool[], %::text[], %::bytea[], %::text[]
+    %::uuid[], %::int4[], %::int8[], %::text[], %::int4[], %::int8[], %::int4[], %::float8[], %::float8[],
+    %::float8[], %::float8[], %::float8[], %::float8[], %::bool[], %::bool[], %::bool[], %::text[], %::bytea[],
+    %::text[]
 ) AS n (
-    id, was, status, version, retry_count, not_before, started_at, completed_at, updated_at, deadline_at, purge_at,
-    is_purging, is_stopping, has_litter, error_message, state, result
+    id, was, was_of, status, version, lineage, retry_count, not_before, started_at, completed_at, updated_at,
+    deadline_at, purge_at, is_purging, is_stopping, has_litter, error_message, state, result
 )
-WHERE job.id = n.id AND job.version = n.was
+WHERE job.id = n.id AND job.version = n.was AND job.lineage = n.was_of
 RETURNING 1;
 
 -- name: specs
@@ -90,10 +93,13 @@ INSERT INTO @results SELECT * FROM unnest(%::uuid[], %::text[], %::int4[], %::by
 ON CONFLICT (job_id, stage, element) DO UPDATE SET body = excluded.body;
 
 -- name: leases
-INSERT INTO @leases SELECT n.job_id, n.stage, n.element, n.token, n.worker, 
+-- One that is left of an attempt which the job does not know is replaced.
+INSERT INTO @leases SELECT n.job_id, n.stage, n.element, n.token, n.worker,
     coalesce(%, @now()) + n.seconds
 FROM unnest(%::uuid[], %::text[], %::int4[], %::text[], %::text[], %::float8[])
-    AS n (job_id, stage, element, token, worker, seconds);
+    AS n (job_id, stage, element, token, worker, seconds)
+ON CONFLICT (job_id, stage, element) DO UPDATE
+SET (token, worker, until) = ROW(excluded.token, excluded.worker, excluded.until);
 
 -- name: entries
 -- By the server's clock, read once: an entry is either in the one table or in the other.

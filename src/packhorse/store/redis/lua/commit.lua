@@ -4,7 +4,7 @@ commit: make each member whole or not at all, in order.
   ARGV[1] now, or '' for the server's own time    ARGV[2] the day, for the statistics
   ARGV[3] members (msgpack) in one flat list, each: job, version, plan, body, guards, operations. Guards and operations
           are their number and then, for each, the number of its words and the words: {name, facts ...}
-    version      what is stored must carry it; '' the job must not exist; '*' this is about no job's record
+    version      and lineage: what is stored must carry both; '' the job must not exist; '*' this is about no job's record
     plan, body   fingerprint that must be known, or is made known by the body; '' for none
     guards       see `guards`
     operations   see `verbs`; a verb in capitals is a command of the server, its second word a key
@@ -260,8 +260,9 @@ local function refusal(job, version, plan, body, at)
     at = last + 1
   end
   if version ~= '*' then
-    local stored = call('HGET', P .. 'job:' .. job, 'version') or ''
-    if stored ~= version then return {version == '' and 'exists already' or 'version'} end
+    local stored = call('HMGET', P .. 'job:' .. job, 'version', 'lineage')
+    local known = stored[1] and stored[1] .. ' ' .. (stored[2] or '0') or ''
+    if known ~= version then return {version == '' and 'exists already' or 'version'} end
   end
   if plan ~= '' and body == '' and call('HEXISTS', P .. 'plans', plan) == 0 then return {'plan'} end
 end

@@ -22,6 +22,7 @@ CREATE TABLE jobs (
         status = 'pending' OR status = 'running' OR status = 'completed' OR status = 'failed' OR status = 'cancelled'
     ),
     version INTEGER NOT NULL,
+    lineage INTEGER NOT NULL,
     not_before REAL NOT NULL,
     started_at REAL,
     completed_at REAL,

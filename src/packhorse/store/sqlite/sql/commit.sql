@@ -7,23 +7,26 @@ INSERT OR IGNORE INTO plans (fingerprint, body) VALUES (?, ?);
 
 -- name: add_job
 INSERT INTO jobs (
-    id, tenant, user, client, pipeline, plan, priority, created_at, trace_id, slot, version, updated_at, status,
-    not_before, started_at, completed_at, deadline_at, purge_at, is_purging, is_stopping, has_litter, state
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    id, tenant, user, client, pipeline, plan, priority, created_at, trace_id, slot, version, lineage,
+    updated_at, status, not_before, started_at, completed_at, deadline_at, purge_at, is_purging, is_stopping,
+    has_litter, state
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_new_job
 -- The same, and nothing where there is such a job.
 INSERT INTO jobs (
-    id, tenant, user, client, pipeline, plan, priority, created_at, trace_id, slot, version, updated_at, status,
-    not_before, started_at, completed_at, deadline_at, purge_at, is_purging, is_stopping, has_litter, state
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    id, tenant, user, client, pipeline, plan, priority, created_at, trace_id, slot, version, lineage,
+    updated_at, status, not_before, started_at, completed_at, deadline_at, purge_at, is_purging, is_stopping,
+    has_litter, state
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
 -- name: move_job
 -- {moved}: the columns that have another value, each with a comma behind it. SQLite rewrites every index whose column is
--- named, whether or not its value is new. The version is compared here and nowhere else: whoever decided on an older
--- job writes nothing.
-UPDATE jobs SET {moved} version = ?, updated_at = ?, state = ? WHERE id = ? AND version = ?;
+-- named, whether or not its value is new. The version and the lineage are compared here and nowhere else: whoever
+-- decided on another job than this writes nothing.
+UPDATE jobs SET {moved} version = ?, lineage = ?, updated_at = ?, state = ?
+WHERE id = ? AND version = ? AND lineage = ?;
 
 -- name: keep_spec
 INSERT INTO specs (job_id, idempotency_key, body) VALUES (?, ?, ?);
@@ -41,10 +44,14 @@ INSERT OR IGNORE INTO delayed (queue, kind, rank, job_id, stage, element, not_be
 SELECT token, until FROM leases WHERE job_id = ? AND stage = ? AND element = ?;
 
 -- name: grant
-INSERT INTO leases (job_id, stage, element, token, worker, until) VALUES (?, ?, ?, ?, ?, ?);
+-- One that is left of an attempt which the job does not know is replaced.
+INSERT OR REPLACE INTO leases (job_id, stage, element, token, worker, until) VALUES (?, ?, ?, ?, ?, ?);
 
 -- name: end_lease
 DELETE FROM leases WHERE job_id = ? AND stage = ? AND element = ? AND token = ?;
+
+-- name: drop_lease
+DELETE FROM leases WHERE job_id = ? AND stage = ? AND element = ?;
 
 -- name: keep_result
 INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?);
