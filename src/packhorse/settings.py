@@ -139,7 +139,10 @@ class Settings:
     log_level: str = _setting(
         "info", "Lowest log level: debug (adds one line per request), info, warning or error", _word(LEVELS)
     )
-    metrics_port: int = _setting(0, "Port of a worker's own /metrics endpoint, on the same address. 0: off", port)
+    metrics_port: int = _setting(0, "Port of a worker's own /metrics endpoint, which needs no key. 0: off", port)
+    metrics_host: str = _setting(
+        "127.0.0.1", "Address of a worker's own /metrics endpoint. Anyone who reaches another one can read it"
+    )
     port: int = _setting(3002, "Port to listen on. dev uses 3003", port)
     keyless: bool = _setting(False, "Serve without API keys, to this machine only, as dev does", flag)
     trust_proxy: str = _setting(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import urllib.request
 from pathlib import Path
 
 import pytest
 
-from packhorse.worker.status import STANDING, is_ready, new_card
+from packhorse.host import free_port
+from packhorse.settings import Settings
+from packhorse.worker.status import STANDING, is_ready, new_card, serve_status
 
 
 class Worker:
@@ -44,3 +48,14 @@ def test_two_workers_of_one_host_are_two(tmp_path: Path) -> None:
     assert (one.host, one.pid) == (other.host, other.pid)
     assert one.id != other.id
     assert one.scratch != other.scratch
+
+
+def test_a_worker_shows_its_metrics_to_its_own_host_only_wherever_the_server_listens() -> None:
+    settings = Settings(host="0.0.0.0", metrics_port=free_port())
+
+    with serve_status(Worker(0.2), settings), socket.socket() as elsewhere:
+        with urllib.request.urlopen(f"http://127.0.0.1:{settings.metrics_port}/metrics") as answer:
+            text = answer.read().decode()
+        elsewhere.bind(("127.0.0.2", settings.metrics_port))  # would be taken, if it listened on every address
+
+    assert "packhorse_slots_lost 0.0" in text

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -723,6 +724,20 @@ async def test_processes_are_not_looked_at_for_stages_that_are_over_at_once(
     stop.set()
     await running
     await site.close()
+
+
+async def test_scratch_folders_are_for_their_owner_only_whatever_the_umask(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(APP)
+    site = Site(tmp_path, app=str(tmp_path / "mine.py"))
+    mask = os.umask(0o022)
+    try:
+        async with at_work(site) as worker:
+            folders = [Path(site.settings.scratch), Path(worker.card.scratch)]
+            modes = [stat.S_IMODE(folder.stat().st_mode) for folder in folders]
+    finally:
+        os.umask(mask)
+
+    assert modes == [0o700, 0o700]
 
 
 async def test_a_worker_says_which_stages_it_has_code_for(tmp_path: Path) -> None:

@@ -145,10 +145,11 @@ def serve_status(worker: Working, settings: Settings) -> Iterator[None]:
     if not settings.metrics_port:
         yield
         return
-    host.require_free_port(settings.host, settings.metrics_port)
+    host.require_free_port(settings.metrics_host, settings.metrics_port)
     gauges = _Gauges(worker)
     REGISTRY.register(gauges)
-    server = make_server(settings.host, settings.metrics_port, _wsgi_app(worker), _server(settings.host), _Silent)
+    address, port = settings.metrics_host, settings.metrics_port
+    server = make_server(address, port, _wsgi_app(worker), _server(address), _Silent)
     thread = threading.Thread(target=server.serve_forever, name="packhorse-metrics", daemon=True)
     thread.start()
     try:

@@ -113,7 +113,7 @@ class Worker:
 
         ``hurry`` ends the draining early.
         """
-        Path(self.card.scratch).mkdir(parents=True)  # noqa: ASYNC240 (once, at the start)
+        self._make_scratch()
         await self._pool.open()
         described, encryptor = self._described, get_encryptor(self._settings.secret_key)
         await publish_definitions(self._store, described.definitions)
@@ -134,6 +134,12 @@ class Worker:
                 loop.cancel()
             await asyncio.gather(*loops, stopped, return_exceptions=True)
             await self._leave()
+
+    def _make_scratch(self) -> None:
+        """Inputs and results of jobs: for nobody else, whatever the umask is."""
+        scratch = Path(self.card.scratch)
+        scratch.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        scratch.mkdir(mode=0o700)
 
     @property
     def is_draining(self) -> bool:

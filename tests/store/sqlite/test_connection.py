@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -95,6 +97,19 @@ async def test_a_missing_folder_is_made(path: Path) -> None:
 
     assert await store.find(Filter()) == []
     await store.close()
+
+
+async def test_a_new_database_is_for_its_owner_only_whatever_the_umask(path: Path) -> None:
+    mask = os.umask(0o022)
+    try:
+        store = await SqliteStore.open(path)
+        await submit(store)
+        modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.glob(f"{path.name}*")}
+        await store.close()
+    finally:
+        os.umask(mask)
+
+    assert modes == {f"{path.name}{suffix}": 0o600 for suffix in ("", "-wal", "-shm")}
 
 
 async def test_the_self_check_finds_the_promise_kept(store: SqliteStore) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import queue
 import threading
 import time
@@ -110,6 +111,9 @@ def write(
 def _open(path: Path) -> Session:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # For nobody else, whatever the umask is. SQLite gives -wal and -shm the same mode.
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         raise StoreUnavailable(f"SQLite cannot open {path}: {error}") from error
     return connect(path)
