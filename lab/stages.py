@@ -146,6 +146,7 @@ class SimChild:
         self.is_shared = is_shared
         self.calls: dict[int, Call] = {}
         self.runs = 0
+        self.owner = ""
         self.mark = ""
         self.memory = 0
         self.is_ending = False
@@ -157,9 +158,9 @@ class SimChild:
 
     @classmethod
     async def start(
-        cls, app: str, *, shared: bool, log: Callable[[str], None], mark: str, born: Callable[[Any], None]
+        cls, app: str, *, shared: bool, log: Callable[[str], None], mark: str, born: Callable[[Any], None], user: object
     ) -> SimChild:
-        del app, log, mark
+        del app, log, mark, user
         worker = cls.world.loop.current
         child = cls(worker, cls.world.new_child(worker), shared)
         born(child)

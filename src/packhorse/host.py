@@ -1,12 +1,17 @@
-"""This machine: its identity, its processes and whether they are alive, and its free ports."""
+"""This machine: its identity, its processes, whether they are alive and what they may see, and its free ports."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
 import os
+import pwd
 import socket
+import sys
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -14,6 +19,15 @@ from packhorse.errors import PortTaken, SettingError
 
 MARK = "UNDER_PACKHORSE"
 """Variable that says who started a process. Without the PACKHORSE_ prefix: a stage may start packhorse itself."""
+
+
+SETTINGS = "PACKHORSE_"
+"""Prefix of our settings in the environment."""
+STARTED_WITH = frozenset(os.environ)
+"""Names of the variables that this process was started with. `hide_settings` removes some."""
+PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4
+ENV_START, ENV_END = 47, 48
+"""Places in /proc/self/stat after the name: where the environment lies in memory."""
 
 
 def boot() -> str:
@@ -111,8 +125,75 @@ def child_environment(mark: str) -> dict[str, str]:
 
     With a mark of its own, a process that the supervisor started is not taken for one that a stage left behind.
     """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PACKHORSE_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
     return kept | {"PYTHONUNBUFFERED": "1", "PACKHORSE_CHILD_OF": str(os.getpid()), MARK: mark}
+
+
+class StageUser(NamedTuple):
+    """The user that stages run as, instead of ours."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+
+    @classmethod
+    def find(cls, name: str) -> StageUser | None:
+        """None for an empty name. Raises SettingError if there is no such user or we cannot become it."""
+        if not name:
+            return None
+        try:
+            found = pwd.getpwnam(name)
+        except KeyError:
+            raise SettingError(f"There is no user {name!r} to run stages as.", name="stage_user", value=name) from None
+        if os.geteuid() != 0:
+            message = f"Only root can run stages as another user, {name!r}. Start the worker as root."
+            raise SettingError(message, name="stage_user", value=name)
+        if found.pw_uid == 0:
+            message = "Stages cannot run as root: that protects nothing. Name a user without rights."
+            raise SettingError(message, name="stage_user", value=name)
+        return cls(name, found.pw_uid, found.pw_gid, found.pw_dir)
+
+    def popen(self) -> dict[str, Any]:
+        """Arguments of Popen. Without our groups: one of them might open what is ours."""
+        return {"user": self.uid, "group": self.gid, "extra_groups": os.getgrouplist(self.name, self.gid)}
+
+    def environment(self) -> dict[str, str]:
+        return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
+
+
+def hide_settings() -> None:
+    """Hide settings from other processes of our user, which may run stages. Call it once they are read.
+
+    Nobody but root can read our memory or environment then, or trace us. Their values are also overwritten where the
+    system shows the environment that a process was started with, because Python only forgets them.
+    """
+    names = {os.fsencode(name) for name in os.environ if name.startswith(SETTINGS)}
+    for name in names:
+        os.environ.pop(os.fsdecode(name), None)
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        stat = _stat(os.getpid()) or b""
+        fields = stat.rpartition(b")")[2].split()
+        _overwrite(int(fields[ENV_START]), int(fields[ENV_END]), names)
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def is_hidden() -> bool:
+    """Whether the system keeps other processes of our user from reading our memory."""
+    return sys.platform == "linux" and bool(ctypes.CDLL(None).prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 0)
+
+
+def _overwrite(start: int, end: int, names: set[bytes]) -> None:
+    if not 0 < start < end:
+        return
+    at = start
+    for entry in ctypes.string_at(start, end - start).split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if name in names and value:
+            ctypes.memset(at + len(entry) - len(value), 0, len(value))
+        at += len(entry) + 1
 
 
 def require_free_port(host: str, port: int) -> None:

@@ -164,6 +164,15 @@ class Settings:
     )
     grace: float = _setting(10.0, "Seconds between asking a stage to stop and killing its process", seconds)
     drain: float = _setting(30.0, "Seconds a stopping worker waits for its running stages to finish", seconds)
+    stage_user: str = _setting(
+        "", "User that stages run as, so that they cannot read files of the worker. It needs a worker started by root"
+    )
+    process_per: str = _setting(
+        "worker",
+        "Whose stages may use the same process, one after another: worker (all), tenant or job. "
+        "tenant and job cost the start of processes",
+        _word(("worker", "tenant", "job")),
+    )
     recycle: int = _setting(1000, "Number of stages a process runs before the worker replaces it", int)
     recycle_memory: int = _setting(
         0, "Memory in bytes above which the worker replaces a process after its stage. 0: never", size

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, STDOUT, Process
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from packhorse.cli import USAGE
 from packhorse.cli.__main__ import PARENT
@@ -29,10 +29,11 @@ Say = Callable[[str, str], None]
 class Kept:
     """One role, such as the worker, and the processes that have it: the present one, and earlier ones that drain."""
 
-    def __init__(self, name: str, arguments: Sequence[str], say: Say) -> None:
+    def __init__(self, name: str, arguments: Sequence[str], say: Say, env: Mapping[str, str] | None = None) -> None:
         self.name = name
         self._arguments = arguments
         self._say = say
+        self._env = os.environ if env is None else env
         self._generation = 0
         self._turned = asyncio.Event()
         self.refused = asyncio.Event()
@@ -117,7 +118,7 @@ class Kept:
             stdout=output,
             stderr=STDOUT,
             process_group=0,  # Ctrl-C is for us alone: we end our children in our own way
-            env=os.environ | {PARENT: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
+            env={**self._env, PARENT: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
         )
 
     async def _forward(self, output: int) -> None:

@@ -65,6 +65,7 @@ async def find_in_store(store: Store, settings: Settings) -> list[Finding]:
     return [
         *(replace(each, measured_at=now) for each in await store.check()),
         *_workers(cards, now, settings.lease),
+        *_isolation(live, now),
         *_lost_workers(cards, await workers.list_lost(store)),
         *background_findings(live, now, settings),
         *_worker_findings(await list_findings(store), live, now),
@@ -138,6 +139,15 @@ def _workers(cards: Sequence[WorkerCard], now: float, lease: float) -> Iterator[
             meaning += f"; {held}: check its disks, or restart the machine"
         is_ok = not is_dead and age < lease and not card.lost
         yield Finding(f"worker {card.id}", is_ok, f"seen {age:.0f} s ago", meaning, "workers", card.seen_at)
+
+
+def _isolation(live: Iterable[WorkerCard], now: float) -> Iterator[Finding]:
+    """Not bad: what stages need depends on who writes them."""
+    for card in live:
+        missing = [f"no {name}: {how}" for name, how in workers.ISOLATION.items() if name not in card.isolation]
+        meaning = "; ".join(missing) or "stages have everything that packhorse offers"
+        value = ", ".join(card.isolation) or "none"
+        yield Finding(f"isolation of stages on {card.id}", True, value, meaning, "workers", now)
 
 
 def _lost_workers(cards: Iterable[WorkerCard], lost: Iterable[Lost]) -> Iterator[Finding]:

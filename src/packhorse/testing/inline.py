@@ -83,7 +83,7 @@ class InlinePool(Pool):
     def __init__(self) -> None:
         self.child = InlineChild()
 
-    async def single(self) -> Child:
+    async def single(self, owner: str = "") -> Child:  # noqa: ARG002 (each attempt has its own)
         return self.child
 
     async def shared(self) -> Child:

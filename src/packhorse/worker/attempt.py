@@ -26,6 +26,7 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Failure, Job
 from packhorse.core.redaction import redact, redact_json, secret_forms
 from packhorse.crashpoints import reach
+from packhorse.host import StageUser
 from packhorse.jobs import artifacts
 from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
@@ -71,6 +72,7 @@ class Resources:
     settings: Settings
     scratch: Path
     luck: Callable[[], float]
+    user: StageUser | None = None
 
 
 @dataclass(slots=True)
@@ -325,12 +327,20 @@ class Attempt:
             )
         self._has_inputs = inputs.has_files
         await inputs.fetch()
+        if self._resources.user is not None and inputs.has_files:
+            await asyncio.to_thread(files.give_to, self._scratch, self._resources.user)
         previous = (
             b"" if self.claim.job.firing is None else await previous_result(self._resources.store, self.claim.job)
         )
         pool = self._resources.pool
-        is_shared = may_share(self.plan) and not self.is_alone
-        return parameters, arguments, previous, await (pool.shared() if is_shared else pool.single())
+        owner = self._owner()
+        is_shared = may_share(self.plan) and not self.is_alone and not owner
+        return parameters, arguments, previous, await (pool.shared() if is_shared else pool.single(owner))
+
+    def _owner(self) -> str:
+        """Whose stages alone may run in the same process; empty if any may."""
+        job = self.claim.job
+        return {"worker": "", "tenant": f"tenant {job.tenant}", "job": job.id}[self._resources.settings.process_per]
 
     def _decrypt(self, parameters: messages.Document) -> messages.Document:
         job = self.claim.job
@@ -370,7 +380,9 @@ class Attempt:
         if len(self._made) + len(value.files) > (limit := self._resources.settings.artifacts_limit):
             return self._fail(error_codes.TOO_MANY_ARTIFACTS, error_codes.too_many_artifacts(limit), permanent=True)
         try:
-            result = await files.publish(self._resources.blobs, self.claim, self._scratch, value, self._made)
+            result = await files.publish(
+                self._resources.blobs, self.claim, self._scratch, value, self._made, self._resources.user
+            )
         except errors.BlobError as error:
             await self._discard()
             return self._fail(error_codes.BLOB_UNAVAILABLE, f"The stage's files cannot be stored: {error}")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from packhorse.blobs.base import Blobs
+from packhorse.blobs.base import Blobs, Sum, open_file
 from packhorse.core import json
 from packhorse.core.models import Artifact, Job, Result, Stored
 from packhorse.core.plan import Need
@@ -17,6 +19,7 @@ from packhorse.core.redaction import MASK, MIN_SECRET, longest_first, partial_se
 from packhorse.define import values
 from packhorse.define.files import MAX_NAME, artifact_name, sanitize_name
 from packhorse.errors import CorruptRecord, InvalidInput, SchemaTooNew, StoreError
+from packhorse.host import StageUser
 from packhorse.jobs.artifacts import content_type, few_at_a_time, output_prefix, safe_suffix
 from packhorse.schemas.jobs import result_to_json
 from packhorse.store.base import Claim, Store
@@ -113,11 +116,25 @@ async def _find_previous(store: Store, job: Job) -> bytes:
     return json.encode(result_to_json(found, (await store.results([found.id])).get(found.id, {})))
 
 
-async def publish(blobs: Blobs, claim: Claim, scratch: Path | str, document: Document, made: Sequence[Made]) -> Result:
+def give_to(folder: str, user: StageUser) -> None:
+    """Give the folder with all it contains to the user that stages run as."""
+    for at, _, names in os.walk(folder):
+        for path in (at, *(os.path.join(at, name) for name in names)):
+            os.chown(path, user.uid, user.gid, follow_symlinks=False)
+
+
+async def publish(
+    blobs: Blobs,
+    claim: Claim,
+    scratch: Path | str,
+    document: Document,
+    made: Sequence[Made],
+    user: StageUser | None = None,
+) -> Result:
     """Put the files of a result into the object store, before any record refers to them."""
     if not document.files and not made:
         return Result(document.value)
-    put = _Uploads(blobs, claim, scratch)
+    put = _Uploads(blobs, claim, scratch, user)
     # The names come from a child, and become names of files in the scratch folder of another attempt.
     named = [
         *((path, sanitize_name(name)) for path, name in document.files),
@@ -128,8 +145,9 @@ async def publish(blobs: Blobs, claim: Claim, scratch: Path | str, document: Doc
 
 
 class _Uploads:
-    def __init__(self, blobs: Blobs, claim: Claim, scratch: Path | str) -> None:
+    def __init__(self, blobs: Blobs, claim: Claim, scratch: Path | str, user: StageUser | None) -> None:
         self._blobs = blobs
+        self._user = user
         self._prefix = output_prefix(claim.job.id, claim.task.stage, claim.token)
         self._scratch = Path(scratch).resolve()
         self._named = f"{claim.task.stage}/"
@@ -149,11 +167,23 @@ class _Uploads:
         path, artifact = made
         real = path.resolve()
         if not real.is_relative_to(self._scratch) or not real.is_file():
-            raise InvalidInput(
-                f"The stage named {artifact.file.name!r} as a file, but there is none in its scratch folder."
-            )
-        summed = await self._blobs.put_file(artifact.file.key, real)
+            raise _no_file(artifact)
+        if self._user is None:
+            summed = await self._blobs.put_file(artifact.file.key, real)
+        else:
+            summed = await self._upload_owned(artifact, real, self._user)
         return replace(artifact, file=replace(artifact.file, size=summed.size, sha256=summed.sha256))
+
+    async def _upload_owned(self, artifact: Artifact, path: Path, user: StageUser) -> Sum:
+        """Only a file of the stage's user: root could read any file that the stage has put there meanwhile."""
+        with ExitStack() as opened:
+            try:
+                fd = open_file(path, opened, os.O_NOFOLLOW)
+            except OSError:
+                raise _no_file(artifact) from None
+            if os.fstat(fd).st_uid != user.uid:
+                raise _no_file(artifact)
+            return await self._blobs.put_file(artifact.file.key, Path(f"/proc/self/fd/{fd}"))
 
     def _unique(self, name: str) -> str:
         """A second file ``a.txt`` becomes ``a-2.txt``."""
@@ -165,6 +195,11 @@ class _Uploads:
             n += 1
         self._names.add(candidate)
         return candidate
+
+
+def _no_file(artifact: Artifact) -> InvalidInput:
+    name = artifact.file.name
+    return InvalidInput(f"The stage named {name!r} as a file, but there is none in its scratch folder.")
 
 
 def redact_filename(name: str, secrets: Sequence[str]) -> str:

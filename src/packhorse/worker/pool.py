@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import secrets
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from packhorse import host
 from packhorse.core import json
 from packhorse.core.plan import Definition, StagePlan
 from packhorse.core.schedules import Declared
-from packhorse.errors import DefinitionError
+from packhorse.errors import DefinitionError, SettingError
 from packhorse.log import log
 from packhorse.worker.cgroups import MemoryGroups
 from packhorse.worker.child import guard
@@ -55,6 +56,7 @@ class Pool:
         memory: int,
         grace: float,
         log_line: Callable[[str], None] = log.printed,
+        user: host.StageUser | None = None,
     ) -> None:
         self._app = app
         self._recycle = recycle
@@ -62,6 +64,7 @@ class Pool:
         self._grace = grace
         self._scratch = scratch
         self._log = log_line
+        self._user = user
         self._idle: list[Child] = []
         self._all: set[Child] = set()
         self._shared: Child | None = None
@@ -83,17 +86,34 @@ class Pool:
         self._groups = MemoryGroups.open()
         guard.adopt_orphans()
         self._guard = await asyncio.create_subprocess_exec(
-            sys.executable, "-ISE", guard.__file__, stdin=asyncio.subprocess.PIPE, start_new_session=True
+            sys.executable,
+            "-ISE",
+            guard.__file__,
+            stdin=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            env=host.child_environment("guard"),
         )
         self._tell_guard(f"{self._scratch}")
 
-    async def single(self) -> Child:
-        """A process that runs nothing else."""
+    @property
+    def has_groups(self) -> bool:
+        """Whether each process has a cgroup of its own."""
+        return self._groups is not None
+
+    async def single(self, owner: str = "") -> Child:
+        """A process that runs nothing else, and has run stages of no other owner."""
         while self._idle:
-            child = self._idle.pop()
+            at = next((i for i in reversed(range(len(self._idle))) if self._idle[i].owner in ("", owner)), None)
+            child = self._idle.pop(0 if at is None else at)
+            if at is None:  # it makes room for one of this owner
+                self._retire_when_empty(child)
+                break
             if child.is_warm:
+                child.owner = owner
                 return child
-        return await self._start_now(shared=False)
+        child = await self._start_now(shared=False)
+        child.owner = owner
+        return child
 
     async def shared(self) -> Child:
         """The process in which async stages run side by side."""
@@ -177,7 +197,9 @@ class Pool:
         """Raises DefinitionError, also if the system cannot start a process: the stage is not to blame."""
         try:
             mark = f"{self._brand}.{next(self._numbers)}"
-            child = await Child.start(self._app, shared=shared, log=self._log, mark=mark, born=self._register)
+            child = await Child.start(
+                self._app, shared=shared, log=self._log, mark=mark, born=self._register, user=self._user
+            )
         except DefinitionError as error:
             self._break(error.message, log.app_broken)
             raise
@@ -267,7 +289,7 @@ class Pool:
         is_ours = (
             mark.startswith(self._brand)
             if mark is not None
-            else not os.environ.keys() - OF_A_SHELL <= environment.keys()
+            else not environment.keys() >= host.STARTED_WITH - OF_A_SHELL
         )
         return is_ours and not self._is_in_use(pid, mark)
 
@@ -302,20 +324,9 @@ class _Reply(Struct):
     error: str | None = None
 
 
-async def describe(app: str) -> Description:
+async def describe(app: str, user: host.StageUser | None = None) -> Description:
     command = [sys.executable, "-m", "packhorse.worker.child", "describe", app]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, env=host.child_environment("describe")
-    )
-    try:
-        async with asyncio.timeout(START):
-            out, _ = await process.communicate()
-    except TimeoutError:
-        raise DefinitionError(f"{app} took longer than {START:.0f} s to load.") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await wait_at_most(process.wait(), 1.0)  # this waits for whoever has its output as well
+    out = await (_output(app, command) if user is None else asyncio.to_thread(_output_of_user, app, command, user))
     reply = json.decode(out, _Reply) if out else _Reply(error=f"{app} ended the process that loads it.")
     if reply.error is not None:
         raise DefinitionError(reply.error)
@@ -331,6 +342,49 @@ async def describe(app: str) -> Description:
         reply.files,
         reply.schedules,
     )
+
+
+async def _output(app: str, command: Sequence[str]) -> bytes:
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, env=host.child_environment("describe")
+    )
+    try:
+        async with asyncio.timeout(START):
+            out, _ = await process.communicate()
+    except TimeoutError:
+        raise DefinitionError(f"{app} took longer than {START:.0f} s to load.") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await wait_at_most(process.wait(), 1.0)  # this waits for whoever has its output as well
+    return out
+
+
+def _output_of_user(app: str, command: Sequence[str], user: host.StageUser) -> bytes:
+    """In a thread: uvloop starts no processes of another user."""
+    env = host.child_environment("describe") | user.environment()
+    try:
+        out: bytes = subprocess.run(
+            command, stdout=subprocess.PIPE, env=env, timeout=START, check=False, **user.popen()
+        ).stdout
+        return out
+    except subprocess.TimeoutExpired:
+        raise DefinitionError(f"{app} took longer than {START:.0f} s to load.") from None
+    except PermissionError as error:
+        message = f"User {user.name!r}, whom stages run as, cannot run {sys.executable}: {error.strerror}."
+        raise SettingError(message, name="stage_user", value=user.name) from error
+
+
+def check_reachable(folder: Path, user: host.StageUser) -> None:
+    """Raises SettingError if stages could not use the folder as that user."""
+    look = "import os, sys; sys.exit(not os.access(sys.argv[1], os.W_OK | os.X_OK))"
+    command = [sys.executable, "-ISc", look, str(folder)]
+    if subprocess.run(command, env=host.child_environment("check"), **user.popen(), check=False).returncode != 0:
+        message = (
+            f"User {user.name!r}, whom stages run as, cannot use {folder}. Let it enter the folders above "
+            "(chmod o+x), or set PACKHORSE_SCRATCH to one that it can enter."
+        )
+        raise SettingError(message, name="stage_user", value=user.name)
 
 
 def may_share(stage: StagePlan) -> bool:

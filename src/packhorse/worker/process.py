@@ -97,6 +97,8 @@ class Child:
         self.is_shared = is_shared
         self.calls: dict[int, Call] = {}
         self.runs = 0
+        self.owner = ""
+        """The tenant or job whose stages alone it runs; empty if any."""
         self.mark = ""
         """Inherited by every process it starts, whatever sessions and parents those have."""
         self.memory = 0
@@ -120,7 +122,14 @@ class Child:
 
     @classmethod
     async def start(
-        cls, app: str, *, shared: bool, log: Callable[[str], None], mark: str = "", born: Born = lambda _child: None
+        cls,
+        app: str,
+        *,
+        shared: bool,
+        log: Callable[[str], None],
+        mark: str = "",
+        born: Born = lambda _child: None,
+        user: host.StageUser | None = None,
     ) -> Child:
         """A fresh interpreter with the app loaded; DefinitionError if it cannot be, OSError if there is no process.
 
@@ -138,7 +147,8 @@ class Child:
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env=host.child_environment(mark),
+                env=host.child_environment(mark) | ({} if user is None else user.environment()),
+                **({} if user is None else user.popen()),
             )
         except BaseException:
             ours.close()

@@ -76,6 +76,9 @@ class WorkerInfo:
         self._now = now
         psutil.cpu_percent(None)  # the next call measures since this one
 
+    def set_isolation(self, isolation: tuple[str, ...]) -> None:
+        self._card = replace(self._card, isolation=isolation)
+
     def card(
         self,
         queues: Mapping[str, int],

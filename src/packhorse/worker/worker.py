@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import random
 import shutil
 import time
@@ -14,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from packhorse import metrics
+from packhorse import host, metrics
 from packhorse.background.alerts import Alerts
 from packhorse.background.failures import AutoRetry, BulkActions
 from packhorse.background.health import HealthCheck
@@ -30,6 +31,7 @@ from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import StoreError
+from packhorse.host import StageUser
 from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log, trace
@@ -39,9 +41,10 @@ from packhorse.store.collections import workers
 from packhorse.store.collections.queues import list_pauses
 from packhorse.store.collections.workers import WorkerCard, publish_definitions
 from packhorse.worker.attempt import LOST, Attempt, Outcome, Resources, StopReason
+from packhorse.worker.child.memory import is_enforced
 from packhorse.worker.claims import Handoffs, Orphans, Slots, limit_total, tokens
 from packhorse.worker.limits import Limits, past_start
-from packhorse.worker.pool import Description, Pool
+from packhorse.worker.pool import Description, Pool, check_reachable
 from packhorse.worker.process import Child
 from packhorse.worker.reporter import Reporter
 from packhorse.worker.status import Heartbeat, WorkerInfo, check_queues, new_card
@@ -67,6 +70,7 @@ class Worker:
         self._blobs = blobs
         self._settings = settings
         self._described = described
+        self._user = StageUser.find(settings.stage_user)
         self._kinds = described.kinds
         self._slots = Slots(settings.queues or dict.fromkeys(described.queues, settings.slots))
         self._tokens = tokens()
@@ -91,6 +95,7 @@ class Worker:
             memory=settings.recycle_memory,
             grace=settings.grace,
             scratch=scratch,
+            user=self._user,
         )
         self._limits = Limits(self._running, self._pool, self._reporter, store.now)
         self._handoffs = Handoffs(
@@ -106,6 +111,7 @@ class Worker:
             settings=settings,
             scratch=scratch,
             luck=random.random,
+            user=self._user,
         )
 
     async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> None:
@@ -115,6 +121,7 @@ class Worker:
         """
         self._make_scratch()
         await self._pool.open()
+        self._info.set_isolation(self._isolation())
         described, encryptor = self._described, get_encryptor(self._settings.secret_key)
         await publish_definitions(self._store, described.definitions)
         await declare(self._store, described.schedules, described.definitions, encryptor)
@@ -135,11 +142,24 @@ class Worker:
             await asyncio.gather(*loops, stopped, return_exceptions=True)
             await self._leave()
 
+    def _isolation(self) -> tuple[str, ...]:
+        active = (
+            is_enforced(),
+            self._pool.has_groups,
+            host.is_hidden(),
+            self._user is not None,
+            self._settings.process_per != "worker",
+        )
+        return tuple(name for name, is_active in zip(workers.ISOLATION, active, strict=True) if is_active)
+
     def _make_scratch(self) -> None:
-        """Inputs and results of jobs: for nobody else, whatever the umask is."""
-        scratch = Path(self.card.scratch)
-        scratch.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """Inputs and results of jobs: for nobody else but the user that stages run as, whatever the umask is."""
+        scratch, user = Path(self.card.scratch), self._user
+        scratch.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if user is None else 0o711)
         scratch.mkdir(mode=0o700)
+        if user is not None:
+            os.chown(scratch, user.uid, user.gid)
+            check_reachable(scratch, user)
 
     @property
     def is_draining(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from packhorse.cli.supervisor import Kept
 from packhorse.core.text import plural
 from packhorse.errors import PackhorseError
 from packhorse.factory import open_both
-from packhorse.host import require_free_port
+from packhorse.host import StageUser, hide_settings, require_free_port
 from packhorse.settings import Settings, keep_secret_key
 from packhorse.worker.pool import describe
 from packhorse.worker.status import serve_status
@@ -43,6 +44,7 @@ def serve(
 
     settings = settings_from(places, host=host, port=port, keyless="yes" if keyless else None).settings
     log.write(settings.log_format, settings.log_level)
+    hide_settings()
     serve_api(settings)
 
 
@@ -54,6 +56,7 @@ def worker(file: str | None = None, /, *, pace: Pace = Pace(), places: Places = 
     """
     settings = settings_from(pace, places, app=file).settings
     log.write(settings.log_format, settings.log_level)
+    hide_settings()
     with asyncio.Runner(loop_factory=_loops()) as runner:
         runner.run(work(replace(settings, app=settings.app or SAMPLE)))
 
@@ -61,7 +64,7 @@ def worker(file: str | None = None, /, *, pace: Pace = Pace(), places: Places = 
 async def work(settings: Settings) -> None:
     store, blobs = await open_both(settings)
     try:
-        worker = Worker(store, blobs, settings, await describe(settings.app))
+        worker = Worker(store, blobs, settings, await describe(settings.app, StageUser.find(settings.stage_user)))
         stop, hurry = asyncio.Event(), asyncio.Event()
 
         def told_to_stop() -> None:
@@ -107,14 +110,17 @@ def dev(*files: str, port: str | None = None, places: Places = Places()) -> int:
 class Dev:
     def __init__(self, settings: Settings, apps: Sequence[str], flags: Sequence[str], drain: Sequence[str]) -> None:
         self._settings = settings
+        self._user = StageUser.find(settings.stage_user)
         self._over = asyncio.Event()
-        self._serve = Kept("serve", ["serve", "--keyless", "--port", str(settings.port), *flags], forward)
+        env = dict(os.environ)
+        self._serve = Kept("serve", ["serve", "--keyless", "--port", str(settings.port), *flags], forward, env)
         self._workers = {
-            app: Kept("worker" if len(apps) == 1 else f"worker {app}", ["worker", app, *drain, *flags], forward)
+            app: Kept("worker" if len(apps) == 1 else f"worker {app}", ["worker", app, *drain, *flags], forward, env)
             for app in apps
         }
 
     async def run(self) -> int:
+        hide_settings()  # server and worker get them from here
         loaded = await self._prepare()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._told_to_stop)
@@ -132,7 +138,7 @@ class Dev:
 
     async def _prepare(self) -> Mapping[str, Sequence[str]]:
         """The files of each app. Fails now, with one sentence, rather than in two children over and over."""
-        loaded = {app: (await describe(app)).files for app in self._workers}
+        loaded = {app: (await describe(app, self._user)).files for app in self._workers}
         if not self._settings.secret_key:
             keep_secret_key()
         store, blobs = await open_both(self._settings)
@@ -166,7 +172,7 @@ class Dev:
             if not watched.has_changed():
                 continue
             try:
-                described = await describe(app)
+                described = await describe(app, self._user)
             except PackhorseError as error:
                 watched.knows(None)
                 forward("dev", f"{error.message}\nThe worker is restarted when it can be loaded again.")

@@ -48,6 +48,16 @@ class Machine(Struct, frozen=True):
     memory_total: int
 
 
+ISOLATION = {
+    "memory limit per process": "it needs Linux",
+    "memory limit per process tree": "it needs a cgroup that the worker may divide, as with Delegate=yes under systemd",
+    "hidden settings": "it needs Linux, and a worker started as packhorse worker",
+    "user of their own": "set PACKHORSE_STAGE_USER",
+    "process per tenant or job": "set PACKHORSE_PROCESS_PER",
+}
+"""What stages may have that keeps them from harming others, and how to get it."""
+
+
 class WorkerCard(Struct, frozen=True):
     """Who a worker is, so precisely that a neighbour on its host can tell whether it is dead; and how it is."""
 
@@ -68,6 +78,8 @@ class WorkerCard(Struct, frozen=True):
     is_draining: bool = False
     busy: Mapping[str, int] = field(default_factory=dict)
     """Slots in use, by queue."""
+    isolation: tuple[str, ...] = ()
+    """What its stages have of `ISOLATION`."""
     lost: int = 0
     """Slots in use that are held by processes that the system could not end."""
     work: tuple[Work, ...] = ()

@@ -10,7 +10,7 @@ import sys
 from packhorse.core import json
 from packhorse.define.registry import load
 from packhorse.errors import PackhorseError
-from packhorse.worker.child.guard import die_with_parent
+from packhorse.worker.child.guard import die_with_parent, give_up_tracing
 from packhorse.worker.child.messages import Broken, to_frame, to_text
 from packhorse.worker.child.serve import Shared, Single
 
@@ -19,6 +19,7 @@ def main() -> None:
     parent = os.environ.pop("PACKHORSE_CHILD_OF", None)
     if parent is not None:
         die_with_parent(int(parent))
+    give_up_tracing()
     if sys.argv[1] == "describe":
         _describe(sys.argv[2])
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +28,6 @@ def limit_memory(memory: int | None) -> Iterator[None]:
     if memory is None or not is_enforced():
         yield
         return
-    import resource  # Windows has none
-
     before = resource.getrlimit(resource.RLIMIT_DATA)
     bounds = [each for each in before if each != resource.RLIM_INFINITY]
     most = min(_allocated() + memory + HEADROOM + PER_CORE * (os.cpu_count() or 1), *bounds, sys.maxsize)
