@@ -38,6 +38,24 @@ async def test_what_is_written_is_synced_before_anybody_is_told(store: SqliteSto
     assert await store._writer.run(_settings) == ("wal", FULL)
 
 
+async def test_every_new_folder_is_synced_into_the_one_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut takes the folder, and the database in it, although every commit was synced."""
+    synced: set[int] = set()
+    fsync = os.fsync
+
+    def noting(fd: int) -> None:
+        synced.add(os.fstat(fd).st_ino)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noting)
+
+    await (await SqliteStore.open(tmp_path / "a/b/c/store.db")).close()
+
+    assert synced >= {(tmp_path / above).stat().st_ino for above in (".", "a", "a/b", "a/b/c")}
+
+
 async def test_every_other_connection_has_the_same_settings(store: SqliteStore) -> None:
     assert _settings(store._watcher) == ("wal", FULL)
     assert await store._read(_settings) == ("wal", FULL)

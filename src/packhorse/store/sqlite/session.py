@@ -109,14 +109,29 @@ def write(
 
 
 def _open(path: Path) -> Session:
+    """Folders that are new are synced into those above them: SQLite syncs only the folder that its file is in."""
+    folder = path.absolute().parent
+    missing = [each for each in folder.parents if not each.exists()]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        for new in (folder, *missing):  # the last one in any case: another process may have made it just now
+            with contextlib.suppress(PermissionError):  # then it is not ours, and not new
+                _sync(new.parent)
         # For nobody else, whatever the umask is. SQLite gives -wal and -shm the same mode.
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            _sync(folder)
     except OSError as error:
         raise StoreUnavailable(f"SQLite cannot open {path}: {error}") from error
     return connect(path)
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _announce(db: Session) -> None:
