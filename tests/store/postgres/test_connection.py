@@ -136,6 +136,21 @@ async def test_a_server_that_lost_the_plans_is_told_them_again(url: str, pg: Pos
     await other.close()
 
 
+@pytest.mark.parametrize("pool", ["", "&statement_cache_size=0"])
+async def test_a_transaction_in_which_nothing_is_said_is_given_up_behind_a_pool_too(url: str, pool: str) -> None:
+    """Else a worker that is suspended in one keeps the rows that it has locked from everybody."""
+    store = await PostgresStore.open(url + pool)
+
+    async with store._connections.transaction() as session:
+        during = await session.value("SELECT current_setting('idle_in_transaction_session_timeout')")
+    async with store._connections.session() as session:
+        after = await session.connection.fetchval("SELECT current_setting('idle_in_transaction_session_timeout')")
+    await store.close()
+
+    assert during == "10s"
+    assert after == ("0" if pool else "10s")  # a pool may give the connection to somebody else
+
+
 async def test_behind_a_pool_nothing_is_expected_to_stay_prepared(url: str) -> None:
     store = await PostgresStore.open(f"{url}&statement_cache_size=0")
     mark = await store.changed(None, 0)

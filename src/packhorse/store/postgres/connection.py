@@ -55,6 +55,9 @@ SILENT = {"idle_in_transaction_session_timeout": f"{PATIENCE:.0f}s"}
 """Whoever says nothing for so long in the middle of a transaction is stopped or cut off. Until the server gives it up,
 nobody else comes to the rows it has locked: a job of a worker that sleeps would not be taken over."""
 
+BEGIN_POOLED = f"{BEGIN}; SET LOCAL idle_in_transaction_session_timeout = '{PATIENCE:.0f}s'"
+"""The same behind a pool, which does not pass on what is set when a connection is made. One message, one round trip."""
+
 SQL = sql_files.load(__package__, "server")
 
 Row = asyncpg.Record
@@ -183,7 +186,7 @@ class Session:
     async def _begin(self) -> None:
         if self.is_to_begin:
             self.is_to_begin = False
-            await self.run(BEGIN)
+            await self.run(BEGIN_POOLED if self._is_pooled else BEGIN)
 
     async def commit(self) -> None:
         """If anything was begun."""
