@@ -10,6 +10,8 @@ import pwd
 import socket
 import sys
 import time
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,14 +30,32 @@ STARTED_WITH = frozenset(os.environ)
 PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4
 ENV_START, ENV_END = 47, 48
 """Places in /proc/self/stat after the name: where the environment lies in memory."""
+NETWORK = Path("/sys/class/net")
 
 
 def boot() -> str:
-    """An id that changes with every boot."""
+    """An id that changes with every boot, and differs between machines that were cloned while they ran.
+
+    Clones share the kernel's id, but not the address of their network card. Without that, each would look for the
+    other's processes, find none, and declare them dead.
+    """
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        return f"{socket.gethostname()}-{psutil.boot_time():.0f}"
+        id = f"{socket.gethostname()}-{psutil.boot_time():.0f}"
+    return f"{id} {_network_card(NETWORK)}".strip()
+
+
+@cache
+def _network_card(folder: Path) -> str:
+    """The hardware address of the first card that is a device, because virtual ones come and go; empty if none is."""
+    addresses: list[str] = []
+    with suppress(OSError):
+        for card in folder.iterdir():
+            with suppress(OSError):
+                if (card / "device").exists():
+                    addresses.append((card / "address").read_text().strip())
+    return min(filter(None, addresses), default="")
 
 
 def pid_space() -> str:

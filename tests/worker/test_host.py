@@ -99,3 +99,22 @@ def test_where_processes_are_hidden_one_that_does_not_exist_is_dead(monkeypatch:
 def test_this_machine_is_the_same_each_time_it_is_asked() -> None:
     assert host.boot() == host.boot() != ""
     assert host.pid_space() == host.pid_space() != ""
+
+
+def test_clones_of_a_machine_differ_by_their_network_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share the boot id: each would look for the other's processes, find none, and declare them dead."""
+    found: list[str] = []
+    for machine, address in (("a", "52:54:00:00:00:01"), ("b", "52:54:00:00:00:02")):
+        for card, is_device in (("eth0", True), ("veth0", False)):
+            folder = tmp_path / machine / card
+            folder.mkdir(parents=True)
+            (folder / "address").write_text(f"{address if is_device else '00:00:00:00:00:00'}\n")
+            if is_device:
+                (folder / "device").mkdir()
+        monkeypatch.setattr(host, "NETWORK", tmp_path / machine)
+        found.append(host.boot())
+    monkeypatch.setattr(host, "NETWORK", tmp_path / "none")
+
+    assert [each.partition(" ")[2] for each in found] == ["52:54:00:00:00:01", "52:54:00:00:00:02"]
+    assert host.boot() == found[0].partition(" ")[0]
+    assert not host.is_seen_dead(found[0], host.pid_space(), *dead())
