@@ -103,6 +103,7 @@ class State:
         self.made_changes: set[tuple[str, str]] = set()
         self.keys: dict[str, tuple[str, str]] = {}
         self.slots: dict[str, str] = {}
+        self.usage: dict[str, counters.Usage] = {}
         self.queue: dict[Key, Queued] = {}
         self.leases: dict[Key, Held] = {}
         self.reports: dict[str, dict[TaskId, Progress]] = {}
@@ -209,6 +210,10 @@ class State:
                 holder = self.slots.get(slot, job.id)
                 if holder != job.id:
                     raise SlotTaken(active_job_id=holder)
+            case changes.HasRoom(tenant):
+                refusal = counters.refuse_usage(self.usage.get(tenant, counters.Usage()), guard)
+                if refusal is not None:
+                    raise refusal
             case changes.RecordIs(ref, stamp):
                 if self._stamp(ref) != stamp:
                     raise Conflict(f"The {ref.kind} {ref.id} has changed.", kind=ref.kind, id=ref.id, job_id=job.id)
@@ -229,6 +234,9 @@ class State:
             case changes.ReleaseSlot(slot):
                 if self.slots.get(slot) == job.id:
                     del self.slots[slot]
+            case changes.CountUsage(tenant, jobs, size):
+                used = self.usage.get(tenant, counters.Usage())
+                self.usage[tenant] = counters.Usage(used.jobs + jobs, used.bytes + size)
             case changes.KeepSpec(spec):
                 self.specs[job.id] = spec
             case changes.RememberKey(key, fingerprint):
@@ -669,7 +677,10 @@ class State:
                 found += [Head(queue, each.job_id, each.task) for each in ranked]
         return found
 
-    def counted(self, most: int, *, now: float) -> Counts:
+    def counted(self, most: int, *, now: float, tenant: str | None = None) -> Counts:
+        if tenant is not None:
+            used = self.usage.get(tenant, counters.Usage())
+            return Counts(active=used.jobs, bytes=used.bytes)
         return counters.capped(Counter(job.status.value for job in self.jobs.values()), most, is_all=True)
 
     # Failures.

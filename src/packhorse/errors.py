@@ -150,6 +150,24 @@ class QuotaExceeded(TooMany):
     hint = "Retry later, or fetch the file in parts with Range requests."
 
 
+class TooManyJobs(TooMany):
+    """Tenant {tenant} has {used} unfinished jobs (limit {limit})."""
+
+    hint = "Submit again when some of them have ended, or cancel some. The operator sets PACKHORSE_TENANT_JOBS."
+
+
+class StorageFull(TooMany):
+    """The files of tenant {tenant} take {used} bytes (limit {limit}), and these do not fit."""
+
+    hint = "Delete jobs that are no longer needed, or wait until they expire. The operator sets PACKHORSE_TENANT_BYTES."
+
+
+class TooManySchedules(TooMany):
+    """Tenant {tenant} has {limit} schedules, which is the limit."""
+
+    hint = "Delete one that is no longer needed. The operator sets PACKHORSE_TENANT_SCHEDULES."
+
+
 class RangeNotSatisfiable(Refused):
     """The range starts past the end of the file ({size} bytes)."""
 

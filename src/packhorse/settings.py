@@ -209,6 +209,12 @@ class Settings:
         10_000, "Maximum number of files that one attempt of a stage publishes, those of its result included", int
     )
     parameters_limit: int = _setting(256 * 1024, "Maximum size of a job's parameters in bytes, without its files", size)
+    tenant_jobs: int = _setting(0, "Maximum unfinished jobs per tenant. 0: unlimited", int)
+    tenant_bytes: int = _setting(
+        0, "Maximum bytes of files per tenant, of uploads and results until their jobs are purged. 0: unlimited", size
+    )
+    tenant_schedules: int = _setting(1000, "Maximum schedules per tenant. 0: unlimited", int)
+    schedule_interval: float = _setting(0.0, "Minimum seconds between two ticks of a schedule. 0: none", seconds)
     file_limit: int = _setting(2 * 1024**3, "Maximum size of one uploaded file in bytes", size)
     wait_limit: float = _setting(
         60.0, "Maximum seconds that a submit with `Prefer: wait` waits for the result", seconds
@@ -253,6 +259,11 @@ class Settings:
     runs_limit: int = _setting(10_000, "Maximum number of runs to keep per schedule. The oldest are deleted first", int)
     sweep: float = _setting(5.0, "Seconds between clean-ups of expired jobs and unreferenced files", seconds)
     orphan_after: float = _setting(2 * 86_400.0, "Age at which objects that no job refers to are deleted", seconds)
+
+    @property
+    def quotas(self) -> tuple[int, int] | None:
+        """Unfinished jobs and bytes that a tenant may have; None if nothing has to be counted."""
+        return (self.tenant_jobs, self.tenant_bytes) if self.tenant_jobs or self.tenant_bytes else None
 
     @cached_property
     def defaults(self) -> Defaults:

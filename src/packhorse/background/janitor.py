@@ -164,7 +164,8 @@ class Janitor:
         """
 
         def tidy(found: Job) -> Change | None:
-            return lifecycle.tidy(found, now=self._store.now()) if found.version == job.version else None
+            now = self._store.now()
+            return lifecycle.tidy(found, now=now, stored=stored) if found.version == job.version else None
 
         found = await artifacts.all_keys(self._blobs, f"jobs/{job.id}/output")
         results = (await self._store.results([job.id])).get(job.id, {})
@@ -175,9 +176,18 @@ class Janitor:
         if job.has_litter and job.status is Status.COMPLETED:
             await self._publish(job, results)
         await self._blobs.delete([key for key in found if key not in kept])
+        stored = await self._stored_bytes(job, results)
         if job.has_litter:
             with suppress(Conflict, Refused):
                 await self._transact(job.id, tidy)
+
+    async def _stored_bytes(self, job: Job, results: Mapping[TaskId, Result]) -> int | None:
+        """Of its inputs and of what its results refer to, if they count towards a quota."""
+        if job.counted is None or not job.has_litter:
+            return None
+        specs = await self._store.specs([job.id])
+        files = [each.file for spec in specs.values() for each in spec.inputs]
+        return sum(each.size for each in (*files, *(a.file for r in results.values() for a in r.artifacts)))
 
     async def _publish(self, job: Job, results: Mapping[TaskId, Result]) -> None:
         if (folder := publish_path.publish_folder(job)) is None:

@@ -179,7 +179,7 @@ class Scheduler:
         except errors.SlotTaken as taken:
             why = f"The user has an active job: {taken.facts['active_job_id']}."
             await (self._skip(run, why) if terms.overlap == "skip" else self._wait(run, why, run.tick))
-        except (errors.InvalidInput, errors.NoSecretKey, errors.SecretUnreadable) as error:
+        except (errors.InvalidInput, errors.TooMany, errors.NoSecretKey, errors.SecretUnreadable) as error:
             await self._skip(run, error.message)
         else:
             reach("schedule.fired")

@@ -57,7 +57,17 @@ class RecordIs(Struct, frozen=True, tag=True):
     stamp: int
 
 
-Guard = Holds | Overdue | Waiting | Foremost | SlotFree | KeyUnused | RecordIs
+class HasRoom(Struct, frozen=True, tag=True):
+    """With one more job and so many more bytes the tenant is within its quotas. Checked after all other guards."""
+
+    tenant: str
+    most_jobs: int
+    """Unfinished jobs; 0 means any number."""
+    most_bytes: int
+    bytes: int
+
+
+Guard = Holds | Overdue | Waiting | Foremost | SlotFree | KeyUnused | RecordIs | HasRoom
 
 
 class MakeDue(Struct, frozen=True, tag=True):
@@ -153,9 +163,17 @@ class DropRecord(Struct, frozen=True, tag=True):
     ref: Ref
 
 
+class CountUsage(Struct, frozen=True, tag=True):
+    """Add to what counts towards the quotas of the tenant: unfinished jobs, and bytes of files."""
+
+    tenant: str
+    jobs: int = 0
+    bytes: int = 0
+
+
 Effect = (
     MakeDue | TakeBack | Grant | EndLease | TakeSlot | ReleaseSlot | KeepSpec | RememberKey | KeepResult | DropStages
-    | RecordFailure | SettleFailures | PutRecord | NoteRecord | DropRecord
+    | RecordFailure | SettleFailures | PutRecord | NoteRecord | DropRecord | CountUsage
 )  # fmt: skip
 
 

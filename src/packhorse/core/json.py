@@ -34,6 +34,7 @@ class State(Struct, frozen=True, array_like=True):
     firing: Firing | None = None
     revived: int = 0
     lineage: int = 0
+    counted: int | None = None
 
 
 _encoder = msgspec.json.Encoder()
@@ -62,7 +63,7 @@ def state_of(job: Job) -> bytes:
     return encode(
         State(
             VERSION, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted, job.firing,
-            job.revived, job.lineage,
+            job.revived, job.lineage, job.counted,
         )
     )  # fmt: skip
 

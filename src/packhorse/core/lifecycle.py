@@ -66,8 +66,12 @@ def submit(
     webhooks: tuple[str, ...] = (),
     firing: Firing | None = None,
     stamp: int = 0,
+    quotas: tuple[int, int] | None = None,
 ) -> Change:
     """Create a job. Its first stages are due now, or after ``delay`` seconds.
+
+    ``quotas`` are the unfinished jobs and the bytes of files that its tenant may have, 0 for any number. With them, the
+    job counts until it has ended, and its files until it is purged.
 
     ``firing`` is the schedule tick it is created for. The commit is refused unless the tick's run still has this stamp,
     so a tick never has two jobs.
@@ -87,6 +91,7 @@ def submit(
         slot=slot,
         webhooks=webhooks,
         firing=firing,
+        counted=None if quotas is None else sum(each.file.size for each in spec.inputs),
         deadline_at=not_before + min(plan.pending, plan.deadline),
         stages=tuple(_blank(stage) for stage in plan.stages),
     )
@@ -97,6 +102,9 @@ def submit(
         draft.require(changes.SlotFree(slot)).do(changes.TakeSlot(slot))
     if firing is not None:
         draft.require(changes.RecordIs(run_ref(tenant, firing.schedule, firing.tick), stamp)).note_run("fired")
+    if quotas is not None and job.counted is not None:
+        draft.require(changes.HasRoom(tenant, *quotas, job.counted))
+        draft.do(changes.CountUsage(tenant, 1, job.counted))
     draft.do(changes.KeepSpec(spec)).say("submitted", pipeline=plan.pipeline, user_id=user)
     draft.advance(not_before)
     return replace(draft.change(), before=None)
@@ -135,6 +143,7 @@ def finish(job: Job, at: TaskId, *, token: str, result: Result, width: int | Non
         .do(changes.EndLease(at))
         .do(changes.KeepResult(at, result))
     )
+    draft.count_bytes(sum(each.file.size for each in result.artifacts))
     draft.put(at, replace(task, status=COMPLETED, token=None, ended_at=now, is_alone=False))
     draft.say("stage_completed", **_where(job, at), attempt=task.attempt)
     draft.widen(at.stage, width)
@@ -237,6 +246,8 @@ def retry(
     draft = _draft(job, "retry", now)
     if job.slot is not None:
         draft.require(changes.SlotFree(job.slot)).do(changes.TakeSlot(job.slot))
+    if job.counted is not None:
+        draft.do(changes.CountUsage(job.tenant, jobs=1))
     if redo:
         draft.do(changes.DropStages(tuple(job.plan.stages[i].name for i in sorted(redo))))
     draft.set(
@@ -284,7 +295,7 @@ def purge(job: Job, *, now: float) -> Change | None:
     """Mark an expired job, so that it cannot be retried while its objects are deleted."""
     if job.is_purging or job.purge_at is None or job.purge_at > now:
         return None
-    return _draft(job, "purge", now).set(is_purging=True).change()
+    return _draft(job, "purge", now).set(is_purging=True).count_bytes(-(job.counted or 0)).change()
 
 
 def delete(job: Job, *, now: float) -> Change:
@@ -293,14 +304,15 @@ def delete(job: Job, *, now: float) -> Change:
         raise JobNotFound(job_id=job.id)
     if job.status in ACTIVE:
         raise _refusal(job, "delete", f"The job is {job.status}. Cancel it first, and delete it when it has ended.")
-    return _draft(job, "delete", now).set(is_purging=True, purge_at=now).change()
+    return _draft(job, "delete", now).set(is_purging=True, purge_at=now).count_bytes(-(job.counted or 0)).change()
 
 
-def tidy(job: Job, *, now: float) -> Change | None:
-    """Record that the files are published and unreferenced objects deleted."""
+def tidy(job: Job, *, now: float, stored: int | None = None) -> Change | None:
+    """Record that the files are published and unreferenced objects deleted; ``stored``: bytes that are left."""
     if not job.has_litter:
         return None
-    return _draft(job, "tidy", now).set(has_litter=False).change()
+    gone = 0 if stored is None or job.counted is None else job.counted - stored
+    return _draft(job, "tidy", now).set(has_litter=False).count_bytes(-gone).change()
 
 
 # Shared by several actions.
@@ -327,6 +339,12 @@ class _Draft:
     def do(self, effect: Effect) -> _Draft:
         self.effects.append(effect)
         return self
+
+    def count_bytes(self, added: int) -> _Draft:
+        """Towards the quota of the tenant, if the job counts."""
+        if self.before.counted is None or not added:
+            return self
+        return self.set(counted=self.before.counted + added).do(changes.CountUsage(self.before.tenant, bytes=added))
 
     def say(self, type: str, **facts: Any) -> None:
         self.events.append(Event(self.before.events + len(self.events) + 1, type, self.now, facts))
@@ -406,6 +424,8 @@ class _Draft:
             self.set(has_litter=True)
         if self.before.slot is not None:
             self.do(changes.ReleaseSlot(self.before.slot))
+        if self.before.counted is not None:
+            self.do(changes.CountUsage(self.before.tenant, jobs=-1))
         for endpoint in self.before.webhooks:
             self.do(changes.PutRecord(put_delivery(job_delivery(self.before.id, run, endpoint, self.now))))
         error: Failure | None = self.fields.get("error", self.before.error)

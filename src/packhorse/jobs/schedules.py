@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Mapping, Sequence
+from itertools import islice, pairwise
 from typing import Any
 
 import msgspec
@@ -18,13 +19,22 @@ from packhorse.auth.access import LOCAL_USER, Caller
 from packhorse.core import cron, json
 from packhorse.core import schedules as rules
 from packhorse.core.json import values_at
+from packhorse.core.records import Put
 from packhorse.core.redaction import MASK, restore_masked
 from packhorse.core.schedules import Misfire, Move, Overlap, Revision, Run, Schedule, Terms, check_terms
 from packhorse.core.text import describe_schedule
 from packhorse.define.introspection import check_name
 from packhorse.define.options import seconds
 from packhorse.define.validation import NOT_VALID, ErrorCollector, find_nul, invalid
-from packhorse.errors import Conflict, EditedMeanwhile, NotAllowed, TooLarge, VersionNeeded, VersionNotFound
+from packhorse.errors import (
+    Conflict,
+    EditedMeanwhile,
+    NotAllowed,
+    TooLarge,
+    TooManySchedules,
+    VersionNeeded,
+    VersionNotFound,
+)
 from packhorse.jobs.catalog import Published
 from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.services import Services, check_reason, read_field
@@ -36,6 +46,10 @@ PREVIEWED = 10
 """Fire times of a preview."""
 LARGEST = 2**53 - 1
 """No version has a larger number: JSON and every store can represent it."""
+COMPARED = 100
+"""Ticks that are compared with the shortest interval."""
+FENCE = "schedule_fence"
+"""A record per tenant that changes whenever a schedule is added: two at once are counted one after the other."""
 TRIES = 20
 """Decisions on an edit while ticks of the schedule are claimed."""
 
@@ -220,6 +234,7 @@ async def put(
         terms = _terms(errors, wanted, "" if pipeline is None else pipeline.plan.pipeline, parameters, caller)
         with errors:
             check_terms(terms, edit["now"])
+            _check_interval(terms, edit["now"], services.settings.schedule_interval)
         errors.check(NOT_VALID)
         if found is None or found.ended_at is not None:
             if match is not None:
@@ -338,10 +353,12 @@ async def _commit(
             assert found is not None
             return Move(found, found)
         caller.acting_for(move.after.terms.user)  # an older version, or the code, may have been for somebody else
+        is_new = move.after.ended_at is None and (found is None or found.ended_at is not None)
+        fence = await _fence(services, caller.tenant) if is_new else None
         if is_trial:
             return move
         try:
-            await records.move(services.store, move)
+            await records.move(services.store, move, fence)
         except Conflict:
             continue
         if (made := move.revision) is None:
@@ -351,6 +368,25 @@ async def _commit(
             services.audit.tell("schedule.changed", caller, schedule_id=schedule_id, **facts)
         return move
     raise Conflict(schedule_id=schedule_id)
+
+
+async def _fence(services: Services, tenant: str) -> Put | None:
+    """Raises TooManySchedules. Else a write that is refused if another schedule of the tenant was added meanwhile."""
+    most = services.settings.tenant_schedules
+    if not most:
+        return None
+    [fence] = await services.store.fetch(FENCE, [tenant])
+    if await records.count_live(services.store, tenant, most) >= most:
+        raise TooManySchedules(tenant=tenant, limit=most)
+    return Put(FENCE, tenant, b"1", stamp=0 if fence is None else fence.stamp)
+
+
+def _check_interval(terms: Terms, now: float, least: float) -> None:
+    """Raises InvalidInput if two of its next ticks are too close."""
+    ticks = islice(cron.ticks(terms.cron, terms.zone, now), COMPARED) if least and terms.cron else ()
+    if any(later - earlier < least for earlier, later in pairwise(ticks)):
+        message = f"It fires more often than every {least:g} seconds, which is the limit (PACKHORSE_SCHEDULE_INTERVAL)"
+        raise invalid(NOT_VALID, [{"field": "cron", "message": message}])
 
 
 def _terms(errors: ErrorCollector, wanted: ScheduleRequest, pipeline: str, parameters: bytes, caller: Caller) -> Terms:

@@ -126,6 +126,7 @@ class NewJob:
             webhooks=await webhook_targets(self._store).of(tenant),
             firing=None if run is None else Firing(run.schedule, run.tick),
             stamp=0 if run is None else run.stamp,
+            quotas=self._settings.quotas,
             now=self._store.now(),
         )
         self._is_kept = True  # from here on, only a definite refusal removes the files

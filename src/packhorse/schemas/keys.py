@@ -6,7 +6,7 @@ from packhorse.schemas.progress import iso
 from packhorse.store.collections.audit import Entry
 from packhorse.store.collections.keys import Key
 
-Unit = Literal["requests", "content-bytes", "concurrent-requests"]
+Unit = Literal["requests", "content-bytes", "concurrent-requests", "unfinished-jobs", "stored-bytes"]
 
 
 class KeyDocument(TypedDict):
@@ -46,7 +46,10 @@ class KeysPage(TypedDict):
 
 
 class LimitDocument(TypedDict):
-    """A limit, and what a key has left of it. A limit on concurrent requests has no window."""
+    """A limit, and what a key has left of it; of unfinished jobs and stored bytes, what its tenant has left.
+
+    A limit on concurrent requests, and a quota of a tenant, have no window.
+    """
 
     name: str
     unit: Unit
@@ -104,7 +107,7 @@ def key_to_json(key: Key) -> KeyDocument:
 
 
 def limit_to_json(name: str, unit: Unit, most: int, window: float, left: int) -> LimitDocument:
-    window_seconds = None if unit == "concurrent-requests" else window
+    window_seconds = window if unit in ("requests", "content-bytes") else None
     return {"name": name, "unit": unit, "limit": most, "window_seconds": window_seconds, "left": left}
 
 

@@ -12,7 +12,9 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
+from packhorse.core.changes import HasRoom
 from packhorse.core.models import TaskId
+from packhorse.errors import PackhorseError, StorageFull, TooManyJobs
 
 BUCKETS = 60
 """A window's buckets. More would let go of what was spent a little sooner, and cost as much more to add up."""
@@ -76,6 +78,22 @@ class Counters(Protocol):
         For unsent bytes, and for a permit that is released: a charge of 1 whose window is the longest it may be held,
         so that it ends by itself if its holder dies.
         """
+
+
+class Usage(NamedTuple):
+    """What counts towards the quotas of a tenant."""
+
+    jobs: int = 0
+    bytes: int = 0
+
+
+def refuse_usage(used: Usage, guard: HasRoom) -> PackhorseError | None:
+    """Why one more job with so many bytes is too much, if it is."""
+    if guard.most_jobs and used.jobs + 1 > guard.most_jobs:
+        return TooManyJobs(tenant=guard.tenant, used=used.jobs, limit=guard.most_jobs)
+    if guard.most_bytes and used.bytes + guard.bytes > guard.most_bytes:
+        return StorageFull(tenant=guard.tenant, used=used.bytes, limit=guard.most_bytes)
+    return None
 
 
 Counter = tuple[str, float]
@@ -166,6 +184,8 @@ class Counts(Struct, frozen=True):
     cancelled: int = 0
     capped: tuple[str, ...] = ()
     """Names of those that are more than was counted."""
+    bytes: int = 0
+    """Of the files of a tenant."""
 
 
 class Head(NamedTuple):
@@ -188,8 +208,11 @@ class Statistics(Protocol):
     async def heads(self, kinds: Mapping[str, Collection[str]]) -> list[Head]:
         """For each queue, kind and priority the foremost entry that is ready: the one of the oldest job."""
 
-    async def counted(self, most: int) -> Counts:
-        """How many jobs there are, of all tenants. Never walks all of them: what costs to count ends at ``most``."""
+    async def counted(self, most: int, *, tenant: str | None = None) -> Counts:
+        """How many jobs there are, of all tenants. Never walks all of them: what costs to count ends at ``most``.
+
+        With a tenant, only what counts towards its quotas: active jobs and bytes that were submitted under a quota.
+        """
 
 
 def first(step: int, since: float, now: float) -> int:

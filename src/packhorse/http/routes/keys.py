@@ -15,6 +15,7 @@ from packhorse.http.requests import LARGEST, HttpRequest, Id, PageSize, read_jso
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import keys
 from packhorse.schemas import keys as schemas
+from packhorse.store.counters import Counts
 
 Before = Annotated[int | None, QueryParameter(ge=1, le=LARGEST)]
 
@@ -150,7 +151,14 @@ async def limits_left(services: HttpServices, caller: Caller, key_id: str) -> li
     if services.authenticator.rates is not None:
         found.insert(0, (services.authenticator.limit, services.authenticator.rates.charge(client, 0)))
     spent = await services.store.spend([charge for _, charge in found])
-    return [
+    shown = [
         schemas.limit_to_json(each.name, each.unit, each.most, each.window, left)
         for (each, _), left in zip(found, spent.left, strict=True)
     ]
+    jobs, size = services.settings.quotas or (0, 0)
+    used = await services.store.counted(0, tenant=caller.tenant) if jobs or size else Counts()
+    if jobs:
+        shown.append(schemas.limit_to_json("tenant-jobs", "unfinished-jobs", jobs, 0, max(0, jobs - used.active)))
+    if size:
+        shown.append(schemas.limit_to_json("tenant-bytes", "stored-bytes", size, 0, max(0, size - used.bytes)))
+    return shown

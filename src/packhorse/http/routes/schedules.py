@@ -16,6 +16,7 @@ from packhorse.errors import (
     EditedMeanwhile,
     NotAllowed,
     ScheduleNotFound,
+    TooManySchedules,
     UnknownPipeline,
     UnsupportedMedia,
     VersionNeeded,
@@ -161,7 +162,15 @@ NEW = response_spec(schemas.ScheduleDocument, JSON, "It is new.")
     "/schedules/{schedule_id:str}",
     scope="operate",
     request_max_body_size=None,
-    **json_body(ScheduleRequest, EditedMeanwhile, VersionNeeded, UnknownPipeline, required=True, responses={201: NEW}),
+    **json_body(
+        ScheduleRequest,
+        EditedMeanwhile,
+        VersionNeeded,
+        UnknownPipeline,
+        TooManySchedules,
+        required=True,
+        responses={201: NEW},
+    ),
 )
 async def put_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None

@@ -53,7 +53,15 @@ QUERY = ("pipeline", "user_id")
 KEY = text_parameter("Idempotency-Key", "header", "The same request with the same key gives the first job again.")
 PREFER = text_parameter("Prefer", "header", "`wait=30`: answer when the job has ended, or after that many seconds.")
 ENDED = response_spec(JobDocument, JSON, "With `Prefer: wait`, the job if it has ended in time.")
-REFUSALS = (errors.UnknownPipeline, errors.KeyReused, errors.SlotTaken, errors.UnknownOutcome, errors.BlobUnavailable)
+REFUSALS = (
+    errors.UnknownPipeline,
+    errors.KeyReused,
+    errors.SlotTaken,
+    errors.TooManyJobs,
+    errors.StorageFull,
+    errors.UnknownOutcome,
+    errors.BlobUnavailable,
+)
 
 
 @post(

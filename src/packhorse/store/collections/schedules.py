@@ -35,11 +35,11 @@ PAGE = 500
 """Runs that are read and dropped in one step at most."""
 
 
-async def move(store: Records, move: Move) -> None:
+async def move(store: Records, move: Move, also: Put | None = None) -> None:
     """Make it whole or not at all: the schedule, its new version, and the runs of the ticks that were claimed.
 
     It is made if the stored schedule carries the stamp of ``before`` (None: there is none of that id) and none of the
-    runs exists. Raises `Conflict`. Of the versions, `MAX_VERSIONS` are kept.
+    runs exists, and ``also`` can be written. Raises `Conflict`. Of the versions, `MAX_VERSIONS` are kept.
     """
     after, key = move.after, schedule_key(move.after.tenant, move.after.id)
     writes: list[Put | Drop] = [
@@ -56,6 +56,7 @@ async def move(store: Records, move: Move) -> None:
         writes.append(Put(REVISION, f"{key}/{revision.version}", json.encode(revision), stamp=0, index=(place,)))
         writes.append(Drop(REVISION, f"{key}/{revision.version - MAX_VERSIONS}"))
     writes += [_put_run(run, stamp=0) for run in move.runs]
+    writes += [] if also is None else [also]
     try:
         await store.put(writes, quiet=True)
     except Conflict as error:
@@ -80,6 +81,15 @@ async def list_all(
     return await readable_page(
         lambda most: store.scan(SCHEDULE, ALL, after=first, before=last, limit=most), limit, _schedule
     )
+
+
+async def count_live(store: Records, tenant: str, most: int) -> int:
+    """Schedules of the tenant that have not ended, counted no further than ``most``."""
+    count, after = 0, None
+    while count < most and (page := await list_all(store, tenant, after=after, limit=PAGE)):
+        count += sum(each.ended_at is None for each in page)
+        after = (tenant, page[-1].id)
+    return min(count, most)
 
 
 async def upcoming(store: Records, until: float, limit: int) -> list[Schedule]:

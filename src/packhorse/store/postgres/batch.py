@@ -14,6 +14,7 @@ from packhorse.core.plan import Status
 from packhorse.core.records import Ref
 from packhorse.errors import CorruptRecord
 from packhorse.store import sql_files
+from packhorse.store.counters import Usage
 from packhorse.store.postgres import failures, reads, records
 from packhorse.store.postgres.connection import Clock, Session
 from packhorse.store.postgres.records import RecordEffect
@@ -50,6 +51,8 @@ class Facts:
         """What the rows that we hold say; by the end they have to say what the facts say."""
         self.records: dict[Ref, int] = {}
         """The stamp; 0 for one that is not there."""
+        self.usage: dict[str, Usage] = {}
+        """Of tenants whose rows we hold."""
         self.trusted: dict[Key, str] = {}
         """Tokens that nobody has looked at: the statement that drops the lease has to find them there."""
 
@@ -68,6 +71,8 @@ class Facts:
         await self._look_at_keys(session, group)
         await self._look_at_slots(session, group)
         await self._look_at_records(session, group)
+        if not is_trusting:
+            await self._look_at_usage(session, group)
 
     def cover(self, change: Change) -> bool:
         """Whether nothing is left to be looked at for this change."""
@@ -168,6 +173,13 @@ class Facts:
             missing = {guard.ref for guard in asked if guard.stamp == 0}
             self.records |= await records.lock(session, {guard.ref for guard in asked}, missing)
 
+    async def _look_at_usage(self, session: Session, group: Iterable[Change]) -> None:
+        """Last, behind the jobs: whoever holds the row of a tenant waits for no job."""
+        asked = {e.tenant for change in group for e in change.effects if isinstance(e, changes.CountUsage)}
+        if asked:
+            for tenant, jobs, size in await session.fetch(SQL.lock_usage, sorted(asked)):
+                self.usage[tenant] = Usage(jobs, size)
+
 
 class Batch:
     """Rows by their key, so that several changes of one job leave one row, and no row is written twice."""
@@ -193,6 +205,10 @@ class Batch:
         self.stage_drops: set[tuple[str, str]] = set()
         self.failures: list[tuple[str, changes.RecordFailure | changes.SettleFailures]] = []
         self.records: list[RecordEffect] = []
+        self.usage: dict[str, Usage] = {}
+        """What is added, by tenant."""
+        self.quotas: dict[str, tuple[int, int]] = {}
+        """By tenant, what must hold afterwards where nobody has looked."""
 
     def job(self, change: Change) -> None:
         job = change.after
@@ -251,6 +267,11 @@ class Batch:
             drops, counts = {}, {}
         if self.moved:
             counts["moved"] = len(self.moved)
+        if self.usage:
+            added = sorted(self.usage.items())
+            puts["usage_locks"] = [[tenant for tenant, _ in added]]
+            puts["usage"] = columns((tenant, *used, *self.quotas.get(tenant, (0, 0))) for tenant, used in added)
+            counts["usage"] = len(added)
         if puts and (words := notice.words()) is not None:
             puts["told"] = words
         jobs, late = {*self.added, *self.moved}, self.records

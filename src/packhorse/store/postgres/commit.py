@@ -15,6 +15,7 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Job
 from packhorse.store.base import is_own_work
 from packhorse.store.batching import Group
+from packhorse.store.counters import Usage, refuse_usage
 from packhorse.store.postgres import records
 from packhorse.store.postgres.batch import Batch, Facts, version_of
 from packhorse.store.postgres.connection import Address, Clock, Session
@@ -134,11 +135,13 @@ def _find_unstorable(change: Change) -> errors.PackhorseError | None:
 
 
 def judge(change: Change, facts: Facts, batch: Batch, clock: Clock) -> errors.PackhorseError | None:
-    """Gather what the change writes; or say why it is refused, and gather nothing."""
+    """Gather what the change writes; or say why it is refused, and gather nothing. Raises `Outdated`."""
     try:
         make(change, facts, batch, clock)
     except errors.PackhorseError as error:
         return error
+    except Outdated:
+        raise
     except Exception as error:  # broad: whatever one member trips over must not take its neighbours along
         return describe_error(error)
     return None
@@ -148,7 +151,10 @@ def make(change: Change, facts: Facts, batch: Batch, clock: Clock) -> None:
     """Raise the refusal before anything is gathered, or gather everything."""
     job = change.after
     for guard in change.guards:
-        _check(guard, job, facts)
+        if isinstance(guard, changes.HasRoom):
+            _check_room(guard, facts, batch)
+        else:
+            _check(guard, job, facts)
     known = facts.versions.get(job.id)
     if change.before is None:
         if known is not None:
@@ -191,6 +197,16 @@ def _check(guard: changes.Guard, job: Job, facts: Facts) -> None:
                 )
 
 
+def _check_room(guard: changes.HasRoom, facts: Facts, batch: Batch) -> None:
+    """Where nobody has looked, the statement compares; what the group adds by itself must fit before that."""
+    used = facts.usage.get(guard.tenant)
+    refusal = refuse_usage(used or batch.usage.get(guard.tenant, Usage()), guard)
+    if refusal is not None:
+        raise Outdated if used is None else refusal
+    if used is None:
+        batch.quotas[guard.tenant] = (guard.most_jobs, guard.most_bytes)
+
+
 def _encode(effect: changes.Effect) -> bytes:
     """What cannot be written down is found out here, before anything is gathered."""
     match effect:
@@ -227,6 +243,10 @@ def _apply(effect: changes.Effect, body: bytes, change: Change, facts: Facts, ba
                 batch.slot_drops.add((slot, job.id))
             elif facts.slots.get(slot) == job.id:
                 del facts.slots[slot]
+        case changes.CountUsage(tenant, jobs, size):
+            for kept in (batch.usage, facts.usage) if tenant in facts.usage else (batch.usage,):
+                before = kept.get(tenant, Usage())
+                kept[tenant] = Usage(before.jobs + jobs, before.bytes + size)
         case changes.KeepSpec(spec):
             key = next((e.key for e in change.effects if isinstance(e, changes.RememberKey)), None)
             batch.specs[job.id] = (key, body, spec.parameters)

@@ -106,7 +106,10 @@ class Statistics(Handle):
         return found
 
     @read
-    async def counted(self, session: Session, most: int) -> Counts:
+    async def counted(self, session: Session, most: int, *, tenant: str | None = None) -> Counts:
+        if tenant is not None:
+            rows = await session.fetch(TALLIES.usage, tenant)
+            return Counts(active=rows[0]["jobs"], bytes=rows[0]["bytes"]) if rows else Counts()
         pairs = await session.fetch(TALLIES.pairs, counters.MOST_PAIRS)
         tenants, pipelines = [row["tenant"] for row in pairs], [row["pipeline"] for row in pairs]
         found = {}

@@ -13,6 +13,7 @@ from packhorse.core.models import Event, FailedRun, Job, TaskId
 from packhorse.core.records import IndexEntry, Put
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.base import is_own_work
+from packhorse.store.counters import Usage, refuse_usage
 from packhorse.store.redis import keys, rows
 from packhorse.store.redis.session import Member, Op, Session, pack_member
 from packhorse.store.rows import Plans
@@ -134,6 +135,8 @@ def _guarded(guard: Guard, job_id: str, facts: list[str]) -> PackhorseError:
             return AlreadySubmitted(job_id=other, fingerprint=fingerprint)
         case changes.SlotFree():
             return SlotTaken(active_job_id=facts[0])
+        case changes.HasRoom():
+            return refuse_usage(Usage(*map(int, facts)), guard) or Conflict(job_id=job_id)
         case changes.RecordIs(ref):
             return Conflict(f"The record {ref.kind} {ref.id} has changed.", job_id=job_id)
 
@@ -156,6 +159,8 @@ def _guard(guard: Guard, job: Job, reservation: str | None) -> Op:
             return ["unused", keys.idempotency(key)]
         case changes.SlotFree(slot):
             return ["free", keys.slot(slot), job.id]
+        case changes.HasRoom(tenant, most_jobs, most_bytes, size):
+            return ["room", keys.usage(tenant), str(most_jobs), str(most_bytes), str(size)]
         case changes.RecordIs(ref, stamp):
             return ["record_is", *ref, str(stamp)]
 
@@ -229,6 +234,9 @@ def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
             ops.append(["SET", keys.slot(slot), job.id])
         case changes.ReleaseSlot(slot):
             ops.append(["release", keys.slot(slot), job.id])
+        case changes.CountUsage(tenant, jobs, size):
+            added = {"jobs": jobs, "bytes": size}
+            ops += [["HINCRBY", keys.usage(tenant), name, str(n)] for name, n in added.items() if n]
         case changes.RememberKey(key, fingerprint):
             ops.append(["SET", keys.idempotency(key), f"{job.id} {fingerprint}"])
         case changes.KeepResult(task, result):

@@ -94,7 +94,10 @@ class CounterStore(Session):
                 break
         return found
 
-    async def counted(self, most: int) -> Counts:  # noqa: ARG002 (the indexes know their size)
+    async def counted(self, most: int, *, tenant: str | None = None) -> Counts:  # noqa: ARG002 (the indexes know)
+        if tenant is not None:
+            [used] = await self._link.ask([["HMGET", keys.usage(tenant), "jobs", "bytes"]])
+            return Counts(active=int(used[0] or 0), bytes=int(used[1] or 0))
         return Counts(*(await self._link.ask([["ZCARD", keys.index(name)] for name in keys.WHOLE])))
 
 

@@ -52,6 +52,11 @@ def slot(name: str) -> str:
     return f"user:{owner}:active_job:{rest}"
 
 
+def usage(tenant_name: str) -> str:
+    """What counts towards the quotas of a tenant: a hash of jobs and bytes."""
+    return f"usage:{tenant(tenant_name)}"
+
+
 @lru_cache(10_000)
 def tenant(name: str) -> str:
     return quote(name, safe="")

@@ -11,6 +11,7 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store import sql_files
+from packhorse.store.counters import Usage, refuse_usage
 from packhorse.store.rows import Entry, entry, plan_row
 from packhorse.store.sqlite import failures, records
 from packhorse.store.sqlite.connection import Session
@@ -171,9 +172,18 @@ def _check(db: Session, guard: changes.Guard, job: Job, now: float) -> None:
             row = db.execute(SQL.holder, (slot,)).fetchone()
             if row is not None and row[0] != job.id:
                 raise SlotTaken(active_job_id=row[0])
+        case changes.HasRoom(tenant):
+            refusal = refuse_usage(usage(db, tenant), guard)
+            if refusal is not None:
+                raise refusal
         case changes.RecordIs(ref, stamp):
             if records.stamp(db, ref) != stamp:
                 raise Conflict(f"The {ref.kind} {ref.id} has changed.", kind=ref.kind, id=ref.id, job_id=job.id)
+
+
+def usage(db: Session, tenant: str) -> Usage:
+    row = db.execute(SQL.usage, (tenant,)).fetchone()
+    return Usage() if row is None else Usage(*row)
 
 
 def _is_overtaking(db: Session, task: Entry, kinds: tuple[str, ...], now: float) -> bool:
@@ -250,6 +260,7 @@ APPLY: Mapping[type, Callable[[Session, Any, Change, float], object]] = {
     changes.TakeSlot: lambda db, effect, change, _: db.execute(SQL.take_slot, (effect.slot, change.after.id)),
     changes.ReleaseSlot: lambda db, effect, change, _: db.execute(SQL.release_slot, (effect.slot, change.after.id)),
     changes.KeepSpec: lambda db, effect, change, now: db.execute(*_spec(effect, change, now)),
+    changes.CountUsage: lambda db, effect, *_: db.execute(SQL.count_usage, (effect.tenant, effect.jobs, effect.bytes)),
     changes.RememberKey: lambda db, effect, change, _: db.execute(
         SQL.remember_key, (effect.key, change.after.id, effect.fingerprint)
     ),

@@ -21,6 +21,7 @@ from packhorse.core.plan import Status
 from packhorse.errors import StoreUnavailable
 from packhorse.store import counters, sql_files
 from packhorse.store.counters import Buckets, Charge, Counts, Head, Spent, Tally
+from packhorse.store.sqlite.commit import usage
 from packhorse.store.sqlite.connection import Session, connect
 from packhorse.store.sqlite.session import Handle, Writer, read, write
 
@@ -133,8 +134,11 @@ class Statistics(Handle):
         return [head for queue, names in kinds.items() for kind in names for head in _heads(db, queue, kind)]
 
     @read
-    def counted(self, db: Session, most: int) -> Counts:
+    def counted(self, db: Session, most: int, *, tenant: str | None = None) -> Counts:
         """Each pair is a range of an index that covers the question; none is walked further than there is to count."""
+        if tenant is not None:
+            used = usage(db, tenant)
+            return Counts(active=used.jobs, bytes=used.bytes)
         found: Counter[str] = Counter()
         for number, pair in enumerate(_pairs(db), 1):
             for status in Status:

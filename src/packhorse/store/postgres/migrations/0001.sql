@@ -120,6 +120,12 @@ CREATE TABLE @leases (
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
 
+CREATE TABLE @usage (
+    tenant text PRIMARY KEY,
+    jobs int8 NOT NULL DEFAULT 0,
+    bytes int8 NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+
 CREATE TABLE @slots (
     slot text PRIMARY KEY,
     job_id uuid NOT NULL

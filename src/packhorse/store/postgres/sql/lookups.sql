@@ -1,6 +1,6 @@
 -- Purpose: what the guards of a group of changes are about, read under locks before it is written.
 -- Callers: store/postgres/batch.py
--- Tables:  jobs, leases, due, delayed, slots, idempotency
+-- Tables:  jobs, leases, due, delayed, slots, usage, idempotency
 
 -- name: lock_jobs
 -- In the order of ids, like everybody: whoever waits for a lock holds none that a holder of it waits for. The key is
@@ -40,6 +40,12 @@ ORDER BY rank, job_id LIMIT 1;
 INSERT INTO @slots AS held (slot, job_id) SELECT * FROM unnest($1::text[], $2::uuid[]) AS asked ORDER BY 1
 ON CONFLICT (slot) DO UPDATE SET job_id = held.job_id
 RETURNING slot, job_id, xmax = 0 AS was_free;
+
+-- name: lock_usage
+-- A row that is not there is made, so that it can be locked.
+INSERT INTO @usage AS used (tenant) SELECT * FROM unnest($1::text[]) AS asked ORDER BY 1
+ON CONFLICT (tenant) DO UPDATE SET jobs = used.jobs
+RETURNING tenant, jobs, bytes;
 
 -- name: take_keys
 INSERT INTO @idempotency AS used (key, job_id, fingerprint)

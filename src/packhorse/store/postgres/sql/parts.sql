@@ -1,7 +1,7 @@
 -- Purpose: what a write consists of. A commit or a put of records makes one statement of the parts that it needs, each
 --          a WITH query under its name. In a part, % stands for the next parameter: a list with a value for each row.
 -- Callers: store/postgres/session.py puts them together for batch.py and records.py
--- Tables:  jobs, plans, specs, events, results, leases, due, delayed, slots, idempotency, progress, feed, records,
+-- Tables:  jobs, plans, specs, events, results, leases, due, delayed, slots, usage, idempotency, progress, feed, records,
 --          record_index
 
 -- name: whole
@@ -118,6 +118,22 @@ ON CONFLICT DO NOTHING;
 -- name: slots
 INSERT INTO @slots SELECT * FROM unnest(%::text[], %::uuid[]) AS n
 ON CONFLICT (slot) DO UPDATE SET job_id = excluded.job_id;
+
+-- name: usage_locks
+-- In the order of names, like everywhere.
+SELECT tenant FROM @usage WHERE tenant = ANY(%::text[]) ORDER BY tenant FOR UPDATE;
+
+-- name: usage
+-- A quota is compared with what is there when the row is locked. Where it does not hold, or there is no row yet, the
+-- count differs, and the group looks before it writes.
+UPDATE @usage AS used SET jobs = greatest(0, used.jobs + n.jobs), bytes = greatest(0, used.bytes + n.bytes)
+FROM unnest(%::text[], %::int8[], %::int8[], %::int8[], %::int8[])
+    AS n (tenant, jobs, bytes, most_jobs, most_bytes)
+JOIN usage_locks USING (tenant)
+WHERE used.tenant = n.tenant
+AND (n.most_jobs = 0 OR used.jobs + n.jobs <= n.most_jobs)
+AND (n.most_bytes = 0 OR used.bytes + n.bytes <= n.most_bytes)
+RETURNING 1;
 
 -- name: keys
 INSERT INTO @idempotency SELECT * FROM unnest(%::text[], %::uuid[], %::text[]) AS n

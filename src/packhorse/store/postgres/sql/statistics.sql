@@ -41,6 +41,9 @@ SELECT count(*) FROM (
     ) AS one LIMIT $4
 ) AS few;
 
+-- name: usage
+SELECT jobs, bytes FROM @usage WHERE tenant = $1;
+
 -- name: trim
 -- $2 has the lengths of what is counted in, $3 how long each is kept.
 WITH now AS MATERIALIZED (SELECT coalesce($1, @now()) AS now)

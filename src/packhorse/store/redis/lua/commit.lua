@@ -76,6 +76,14 @@ local guards = {
     local found = call('HGET', P .. 'failures', id)
     if not found or string.match(found, '^[^\t]*') ~= status then return {} end
   end,
+  room = function(key, most_jobs, most_bytes, bytes)
+    local used = call('HMGET', P .. key, 'jobs', 'bytes')
+    local jobs, kept = tonumber(used[1] or 0), tonumber(used[2] or 0)
+    most_jobs, most_bytes = tonumber(most_jobs), tonumber(most_bytes)
+    if most_jobs > 0 and jobs + 1 > most_jobs or most_bytes > 0 and kept + tonumber(bytes) > most_bytes then
+      return {used[1] or '0', used[2] or '0'}
+    end
+  end,
   record_is = function(kind, id, stamp)
     if stamp_of(kind, id) ~= tonumber(stamp) then return {} end
   end,

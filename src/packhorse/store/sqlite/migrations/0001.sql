@@ -102,6 +102,12 @@ CREATE TABLE leases (
     PRIMARY KEY (job_id, stage, element)
 ) WITHOUT ROWID;
 
+CREATE TABLE usage (
+    tenant TEXT PRIMARY KEY,
+    jobs INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
 CREATE TABLE slots (
     slot TEXT PRIMARY KEY,
     job_id TEXT NOT NULL

@@ -1,6 +1,6 @@
 -- Purpose: guards and effects of a job's commit, one change at a time.
 -- Callers: store/sqlite/commit.py
--- Tables:  jobs, plans, specs, leases, ready, delayed, slots, idempotency, results, progress, events
+-- Tables:  jobs, plans, specs, leases, ready, delayed, slots, usage, idempotency, results, progress, events
 
 -- name: keep_plan
 INSERT OR IGNORE INTO plans (fingerprint, body) VALUES (?, ?);
@@ -83,6 +83,13 @@ INSERT OR REPLACE INTO slots VALUES (?, ?);
 
 -- name: release_slot
 DELETE FROM slots WHERE slot = ? AND job_id = ?;
+
+-- name: usage
+SELECT jobs, bytes FROM usage WHERE tenant = ?;
+
+-- name: count_usage
+INSERT INTO usage (tenant, jobs, bytes) VALUES (?, ?, ?)
+ON CONFLICT (tenant) DO UPDATE SET jobs = max(0, jobs + excluded.jobs), bytes = max(0, bytes + excluded.bytes);
 
 -- name: remember_key
 INSERT INTO idempotency VALUES (?, ?, ?);
