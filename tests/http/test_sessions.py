@@ -227,6 +227,68 @@ async def test_the_session_of_another_server_of_this_host_is_not_touched(place: 
     assert beside.status_code == 200
 
 
+async def enter(http: Http, shown: dict[str, str], next: str) -> str:
+    """Where logging in with the key leads to."""
+    given = {"key": shown["Authorization"].removeprefix("Bearer "), "next": next}
+    answer = await http.post("http://packhorse.example/login", data=given, headers=SAME, follow_redirects=False)
+    assert answer.status_code == 303
+    assert [each.partition("=")[0] for each in answer.headers.get_list("set-cookie")] == ["packhorse_session"]
+    return str(answer.headers["location"])
+
+
+ELSEWHERE = [
+    "/%2Fevil.example",
+    "/%2fevil.example/jobs?a=1",
+    "%2F/evil.example",
+    "/%5Cevil.example",
+    "//evil.example",
+    "/\\evil.example",
+    "/\tevil.example",
+    "/%09/evil.example",
+    "https://evil.example",
+    "javascript:alert(1)",
+]
+
+
+@pytest.mark.parametrize("next", ELSEWHERE)
+async def test_logging_in_leads_to_no_other_site(http: Http, store: Store, next: str) -> None:
+    assert await enter(http, await key(store), next) == "/"
+
+
+INSIDE = {
+    "/jobs?said=You+won": "/jobs?said=You+won",
+    "/jobs?path=/keys": "/jobs?path=%2Fkeys",
+    "/jobs?request=1&said=2": "/jobs?request=1&said=2",
+    "/jobs/a%20b": "/jobs/a%20b",
+    "/jobs?user_id=a%26b%0D%0ASet-Cookie: x": "/jobs?user_id=a%26b%0D%0ASet-Cookie%3A+x",
+    "": "/",
+}
+
+
+@pytest.mark.parametrize("next", INSIDE)
+async def test_logging_in_leads_back_and_says_nothing_that_the_address_says(
+    http: Http, store: Store, next: str
+) -> None:
+    assert await enter(http, await key(store), next) == INSIDE[next]
+
+
+async def test_the_login_page_keeps_the_way_back_and_escapes_it(http: Http) -> None:
+    to = '/jobs?user_id="><script>'
+
+    answer = await http.get("http://packhorse.example/login", params={"next": to})
+
+    assert answer.status_code == 200
+    assert 'name="next" value="/jobs?user_id=&#34;&gt;&lt;script&gt;"' in answer.text
+
+
+@pytest.mark.parametrize("name", ["said", "path", "request", "mistake"])
+async def test_the_login_page_shows_no_text_of_its_address(http: Http, name: str) -> None:
+    answer = await http.get("http://packhorse.example/login", params={name: "You won"})
+
+    assert answer.status_code == 422
+    assert "You won" not in answer.text
+
+
 @pytest.mark.parametrize(
     ("host", "root", "name"),
     [

@@ -37,10 +37,10 @@ async def enter(request: Page) -> Response[bytes]:
         session = await _log_in(request, str(given.get("key", "")).strip())
     except (Unauthorized, Forbidden, TooMany) as error:
         return render_page(request, "login.html", status=error.status, next=next, mistake=error.message)
-    path, _, query = _inside(request, next).partition("?")
-    response = redirect(request, unquote(path))
+    path, query = _page_of_ours(request, next)
+    response = redirect(request, path)
     if query:
-        response.headers["Location"] += f"?{urlencode(parse_qsl(query))}"
+        response.headers["Location"] += f"?{query}"
     response.cookies.append(_cookie(request, session))
     return response
 
@@ -82,12 +82,16 @@ def _root(request: Page) -> str:
     return request.scope.get("root_path", "") or "/"
 
 
-def _inside(request: Page, next: str) -> str:
-    """Only to a page of ours: an address of another site, or one that a browser would read as such, is left out."""
-    root = request.scope.get("root_path", "")
-    path = next.removeprefix(root)
-    is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
-    return path if is_ours else "/"
+def _page_of_ours(request: Page, next: str) -> tuple[str, str]:
+    """The path below our root, decoded, and the query. An address that a browser may take for another site's: ``/``.
+
+    The decoded path is checked, because that is what the redirect encodes again.
+    """
+    given, _, query = next.partition("?")
+    path = unquote(given).removeprefix(request.scope.get("root_path", ""))
+    if not path.startswith("/") or path.startswith(("//", "/\\")) or not path.isprintable():
+        return "/", ""
+    return path, urlencode(parse_qsl(query))
 
 
 ROUTES = [login, enter, leave]
