@@ -83,6 +83,19 @@ class UnsupportedMedia(InvalidInput):
     hint = "Set Content-Type to application/json, or to multipart/form-data with its boundary."
 
 
+class HeadersTooLarge(Refused):
+    """The request's headers are too large (limit {limit} bytes)."""
+
+    status = 431
+    hint = "Send fewer headers. In a browser, delete the cookies of this site."
+
+
+class AddressTooLong(Refused):
+    """The address is too long (limits: {path} characters of path, {query} bytes and {parameters} parameters of query)."""
+
+    status = 414
+
+
 class KeyReused(InvalidInput):
     """This idempotency key was used for a different request."""
 

@@ -70,7 +70,7 @@ class Authenticator:
         """Raises `Unauthorized`, or `RateExceeded` after too many failed attempts."""
         address = self._address(scope)
         presented = header_values(scope["headers"], b"authorization")
-        if not presented and (cookie := _session_of(scope)) is not None:
+        if not presented and (cookie := cookie_value(scope, session_cookie(scope))) is not None:
             return await self._session_caller(scope, cookie, address)
         if not presented:
             raise await self._refused("key.missing", address, "none was sent")
@@ -259,13 +259,16 @@ def cookie_name(stem: str, scope: Any) -> str:
     return "_".join([stem, *re.findall(r"[0-9A-Za-z]+", f"{port if port.isdecimal() else ''} {path}")])
 
 
-def _session_of(scope: HTTPScope) -> str | None:
-    """Parsed by hand: other servers of this host have cookies too, and none of them may hide ours."""
-    ours = session_cookie(scope)
+def cookie_value(scope: Any, name: str) -> str | None:
+    """The cookie of exactly this name, as it was sent.
+
+    Read by hand, and no other cookie with it. Other servers of this host have cookies too, and none of them may hide
+    ours; Litestar would parse all of them and keep the last 1024 headers of whomever in memory.
+    """
     for line in header_values(scope["headers"], b"cookie"):
         for each in line.split(";"):
-            name, _, value = each.strip().partition("=")
-            if name == ours:
+            found, _, value = each.strip().partition("=")
+            if found == name:
                 return value
     return None
 

@@ -18,8 +18,8 @@ from packhorse.auth.authenticate import check_origin, first_header
 from packhorse.auth.keys import PREFIX
 from packhorse.core import json
 from packhorse.errors import Forbidden
-from packhorse.http.problems import PROBLEM_TYPE, problem
-from packhorse.http.requests import JSON, HttpRequest, check_query
+from packhorse.http.problems import PROBLEM_TYPE, problem, refusal
+from packhorse.http.requests import JSON, HttpRequest, check_head, check_query
 from packhorse.http.services import HttpServices
 from packhorse.log import log, new_span, new_trace, traced
 
@@ -53,9 +53,14 @@ class TelemetryMiddleware:
             await self._app(scope, receive, send)
             return
         request = _Observed(scope, receive, send)
+        refused = check_head(scope)
         with traced(request.trace.id):
             try:
-                await self._app(scope, request.receive, request.send)
+                if refused is None:
+                    await self._app(scope, request.receive, request.send)
+                else:
+                    scope[PROBLEM_TYPE] = refused.type()  # type: ignore[literal-required]
+                    await refusal(refused)(scope, request.receive, request.send)
             finally:
                 request.finish()
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args
+from urllib.parse import parse_qsl
 
 import msgspec
 from litestar import Request
 from litestar.datastructures import State
 from litestar.handlers.base import BaseRouteHandler
 from litestar.params import FromPath, QueryParameter
-from litestar.types import Receive
+from litestar.types import HTTPScope, Receive
+from litestar.utils.scope.state import ScopeState
 
 from packhorse.define.validation import (
     NOT_VALID,
@@ -27,7 +30,17 @@ from packhorse.define.validation import (
     invalid,
     unknown_fields,
 )
-from packhorse.errors import InvalidInput, Malformed, PackhorseError, TooLarge, TooSlow, UnsupportedMedia
+from packhorse.errors import (
+    AddressTooLong,
+    HeadersTooLarge,
+    InvalidInput,
+    Malformed,
+    PackhorseError,
+    Refused,
+    TooLarge,
+    TooSlow,
+    UnsupportedMedia,
+)
 from packhorse.settings import Settings
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -56,6 +69,26 @@ DRAINED = 4 * 1024 * 1024
 DRAINING = 1.0
 
 
+LONGEST_PATH = 4096
+"""Characters of a path, which may end with the name of a file in folders."""
+LONGEST_QUERY = 8 * 1024
+"""Bytes of a query."""
+MOST_PARAMETERS = 100
+"""Parameters of a query."""
+LARGEST_HEADERS = 32 * 1024
+"""Bytes of all headers of a request, names and values."""
+
+
+def check_head(scope: HTTPScope) -> Refused | None:
+    """Why a request is refused before anything of it is parsed: anybody may send it, with a key or without."""
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > LARGEST_HEADERS:
+        return HeadersTooLarge(limit=LARGEST_HEADERS)
+    query = scope["query_string"]
+    if len(scope["path"]) > LONGEST_PATH or len(query) > LONGEST_QUERY or query.count(b"&") >= MOST_PARAMETERS:
+        return AddressTooLong(path=LONGEST_PATH, query=LONGEST_QUERY, parameters=MOST_PARAMETERS)
+    return None
+
+
 class Nothing(msgspec.Struct):
     """A body without fields: the path says everything."""
 
@@ -67,14 +100,21 @@ async def check_query(request: HttpRequest) -> None:
     """
     if not request.scope["query_string"]:
         return
-    given = [name for name, _ in request.query_params.multi_items()]
+    _parse_query(request.scope)
+    given = Counter(name for name, _ in request.query_params.multi_items())
     known = _known_names(request.route_handler)
     mistakes = unknown_fields((name for name in given if name not in known), known)
-    mistakes += [{"field": name, "message": "This is given twice"} for name in {*given} if given.count(name) > 1]
+    mistakes += [{"field": name, "message": "This is given twice"} for name, count in given.items() if count > 1]
     mistakes += [{"field": name, "message": NUL} for name, value in request.query_params.multi_items() if "\0" in value]
     mistakes += _misread_errors(request)
     if mistakes:
         raise invalid("The query is not valid", mistakes)
+
+
+def _parse_query(scope: HTTPScope) -> None:
+    """In place of Litestar, which keeps the last 1024 queries of whomever."""
+    text = scope["query_string"].decode("latin-1")
+    ScopeState.from_scope(scope).parsed_query = tuple(parse_qsl(text, keep_blank_values=True))
 
 
 def _misread_errors(request: HttpRequest) -> list[FieldError]:

@@ -14,7 +14,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
 from packhorse.auth.access import Caller
-from packhorse.auth.authenticate import FAILED_LOGINS, cookie_name, session_cookie
+from packhorse.auth.authenticate import FAILED_LOGINS, cookie_name, cookie_value, session_cookie
 from packhorse.core.text import plural
 from packhorse.errors import InvalidInput, PackhorseError, Unauthorized
 from packhorse.http import problems
@@ -77,7 +77,8 @@ def render_page(request: Page, template: str, *, status: int = 200, **told: Any)
     """The template with what it is told; ``url`` makes addresses of this site, ``may`` says what the viewer may do."""
     who: Caller | None = request.scope["state"].get("caller")
     allowed = frozenset[str]() if who is None else who.allowed | {SHARED} if who.is_operator else who.allowed
-    said = cookie_name(SAID, request.scope)
+    said_cookie = cookie_name(SAID, request.scope)
+    said = cookie_value(request.scope, said_cookie)
     page = environment().get_template(template)
     text = page.render(
         url=partial(_url, request),
@@ -87,12 +88,12 @@ def render_page(request: Page, template: str, *, status: int = 200, **told: Any)
         address=str(request.base_url).rstrip("/"),
         navigation=[each for each in NAVIGATION if each[2] in allowed],
         server_now=datetime.now(UTC).isoformat(),
-        said=unquote(request.cookies.get(said, "")),
+        said=unquote(said or ""),
         **told,
     )
     answer = Response(text.encode(), status_code=status, media_type="text/html", headers=HEADERS)
-    if said in request.cookies:
-        answer.delete_cookie(said, path="/")
+    if said is not None:
+        answer.delete_cookie(said_cookie, path="/")
     return answer
 
 
@@ -127,7 +128,7 @@ def error_page(request: Page, error: Exception) -> Response[bytes]:
         answer = _page(request, status, title, detail)
     answer.headers.update(headers)
     cookie = session_cookie(request.scope)
-    if cookie in request.cookies and _lets_nobody_in(request, error):
+    if cookie_value(request.scope, cookie) is not None and _lets_nobody_in(request, error):
         answer.delete_cookie(cookie, path=request.scope.get("root_path", "") or "/")
     return answer
 
