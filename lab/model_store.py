@@ -624,12 +624,17 @@ class State:
             taken.append(record)
         return taken
 
-    def append(self, log: str, entries: Sequence[LogEntry], *, now: float, keep: int) -> None:
+    def append(self, log: str, entries: Sequence[LogEntry], *, now: float, keep: int, since: float = 0.0) -> None:
         kept = self.logs.setdefault(log, [])
         for entry in entries:
             self.last_entry[log] += 1
             kept.append(entry._replace(n=self.last_entry[log]))
-        del kept[: max(0, len(kept) - keep)]
+        window = len(entries) + 100
+        for topic in {entry.topic for entry in entries}:
+            mine = [entry for entry in kept if entry.topic == topic]
+            gone = set(mine[: min(window, max(0, len(mine) - keep))])
+            kept[:] = [entry for entry in kept if entry not in gone]
+        kept[:] = [entry for place, entry in enumerate(kept) if entry.at >= since or place >= window]
         self.mark += 1
 
     def tail(

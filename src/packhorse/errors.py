@@ -91,7 +91,7 @@ class HeadersTooLarge(Refused):
 
 
 class AddressTooLong(Refused):
-    """The address is too long (limits: {path} characters of path, {query} bytes and {parameters} parameters of query)."""
+    """The address is too long (limits: path {path} characters, query {query} bytes and {parameters} parameters)."""
 
     status = 414
 
@@ -201,6 +201,10 @@ class JobNotFound(NotFound):
 
 class KeyNotFound(NotFound):
     """There is no key {key_id!r}."""
+
+
+class SessionNotFound(NotFound):
+    """There is no session {session_id}."""
 
 
 class ArtifactNotFound(NotFound):

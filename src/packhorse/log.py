@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import sys
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -21,6 +22,9 @@ from packhorse.errors import PackhorseError
 logger = logging.getLogger("packhorse")
 
 TEXT = "%(asctime)s %(levelname)s %(message)s"
+CONTINUED = "\n  | "
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""As in `core/text.py`, which is not to be imported here."""
 FORMATS = ("text", "json")
 MAX_REASON = 500  # Characters of a stage's error message in the log. The job has all of it.
 USUAL = frozenset({"finish", "later", "hand_back"})  # outcomes of an attempt that are logged at debug level only
@@ -65,9 +69,25 @@ class traced:
 def write(format: str, level: str) -> None:
     """Log to stderr: packhorse from the given level, libraries from info."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if format == "json" else logging.Formatter(TEXT))
+    handler.setFormatter(JsonLines() if format == "json" else TextLines(TEXT))
     logging.basicConfig(level=INFO, handlers=[handler])
     logger.setLevel(level.upper())
+
+
+def escape(text: str, keep: str = "") -> str:
+    """Text of users and stages for a terminal or a log: control characters, except those to keep, as ``\\x1b``."""
+    if text.isprintable():
+        return text
+    return CONTROLS.sub(
+        lambda found: found[0] if found[0] in keep else found[0].encode("unicode_escape").decode(), text
+    )
+
+
+class TextLines(logging.Formatter):
+    """What is behind the first line of a message is marked, so that no text can pass for a message of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape(super().format(record), keep="\n\t").replace("\n", CONTINUED)
 
 
 class JsonLines(logging.Formatter):

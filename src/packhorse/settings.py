@@ -63,14 +63,26 @@ def flag(text: str) -> bool:
     return FLAGS[text.lower()]
 
 
+def share(text: str) -> float:
+    found = float(text)
+    if not 0 < found <= 1:
+        raise ValueError("it must be more than 0 and at most 1")
+    return found
+
+
 def proxies(text: str) -> str:
     for part in filter(None, (part.strip() for part in text.split(","))):
         ip_network(part)
     return text
 
 
+def secret_keys(text: str) -> list[str]:
+    """The keys of ``secret_key``: the first is in use, the others are those it replaces."""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
 def secret_text(text: str) -> str:
-    if 0 < len(text) < MIN_SECRET_KEY:
+    if any(len(each) < MIN_SECRET_KEY for each in secret_keys(text)):
         raise ValueError(f"a secret key needs at least {MIN_SECRET_KEY} characters")
     return text
 
@@ -152,7 +164,18 @@ class Settings:
     streams_limit: int = _setting(2500, "Maximum open event streams per key on one server. 0: unlimited", int)
     failed_limit: int = _setting(20, "Maximum requests without a valid key per address in a minute. 0: unlimited", int)
     session: float = _setting(43_200.0, "Lifetime of a browser session, in seconds", seconds)
-    audit_keep: int = _setting(100_000, "Number of audit entries to keep. The oldest are deleted first", int)
+    session_idle: float = _setting(
+        7_200.0, "Seconds without a request after which a browser session ends. 0: it lasts its lifetime", seconds
+    )
+    audit_keep: int = _setting(
+        100_000, "Maximum number of audit entries to keep per tenant. The oldest are deleted first", int
+    )
+    audit_age: float = _setting(365 * 86_400.0, "Retention of audit entries", seconds)
+    sessions_limit: int = _setting(100, "Maximum browser sessions per key. The oldest end first. 0: unlimited", int)
+    token_share: float = _setting(
+        0.5, "Share of a key's limits that one token may use. All tokens of a key share such limits of their own", share
+    )
+    tokens_limit: int = _setting(10_000, "Maximum tokens created per key in 24 hours. 0: unlimited", int)
     queues: dict[str, int] = _setting(  # noqa: RUF009 (a default factory, made by _is)
         dict, "Slots per queue of a worker, such as onnx=2,bie=1. Empty: every queue of its app", queues
     )
@@ -246,7 +269,8 @@ class Settings:
     samples: int = _setting(100, "Number of CPU and memory samples to keep per job", int)
     secret_key: str = _setting(
         "",
-        "Key that encrypts secret parameters and signs webhooks. The same on every server and worker",
+        "Key that encrypts secret parameters and signs webhooks, then, after commas, the keys that it replaces. "
+        "The same on every server and worker",
         secret_text,
         secret=True,
     )

@@ -71,16 +71,45 @@ async def test_reading_goes_on_behind_a_number(store: Store) -> None:
     assert bare(of_tenant) == [written[4], written[2]]
 
 
-async def test_the_oldest_go_beyond_what_is_kept_of_whatever_tenant(store: Store) -> None:
+async def test_the_oldest_of_a_tenant_go_beyond_what_is_kept_and_none_of_another(store: Store) -> None:
     await audit.append(store, [entry(at=float(n), tenant="quiet") for n in range(5)], keep=20)
-    for first in range(5, 45, 10):
+    for first in range(5, 405, 10):
         await audit.append(store, [entry(at=float(n), tenant="busy") for n in range(first, first + 10)], keep=20)
 
-    found = await audit.tail(store, limit=100)
+    assert [each.at for each in await audit.tail(store, "quiet")] == [4.0, 3.0, 2.0, 1.0, 0.0]
+    assert [each.at for each in await audit.tail(store, "busy", limit=100)] == [float(n) for n in range(404, 384, -1)]
+    assert len(await audit.tail(store, limit=100)) == 25
 
-    assert [each.at for each in found] == [float(n) for n in range(44, 24, -1)]
-    assert await audit.tail(store, "quiet") == []
-    assert len(await audit.tail(store, "busy", limit=100)) == 20
+
+async def test_entries_of_several_tenants_in_one_call_are_kept_apart(store: Store) -> None:
+    mixed = [entry(at=float(n), tenant="ab"[n % 2]) for n in range(50)]
+
+    await audit.append(store, mixed, keep=3)
+
+    assert [each.at for each in await audit.tail(store, "a")] == [48.0, 46.0, 44.0]
+    assert [each.at for each in await audit.tail(store, "b")] == [49.0, 47.0, 45.0]
+    assert bare(await audit.tail(store, "a", "b")) == mixed[-1:-7:-1]
+    assert bare(await audit.tail(store, "a", "b", limit=2)) == mixed[-1:-3:-1]
+
+
+async def test_what_is_too_old_goes_whosever_it_is(store: Store) -> None:
+    now = store.now()
+    await audit.append(store, [entry(at=now - 1000, tenant="quiet"), entry(at=now - 10, tenant="quiet")], keep=PLENTY)
+    await audit.append(store, [entry(at=now - 900, tenant="busy")], keep=PLENTY)
+
+    await audit.append(store, [entry(at=now, tenant="busy")], keep=PLENTY, age=500.0)
+
+    assert [each.at for each in await audit.tail(store)] == [now, now - 10]
+    assert [each.at for each in await audit.tail(store, "quiet")] == [now - 10]
+    assert [each.at for each in await audit.tail(store, "busy")] == [now]
+
+
+async def test_a_clock_that_is_wrong_for_once_drops_few(store: Store) -> None:
+    await audit.append(store, [entry(at=float(n), tenant="a") for n in range(400)], keep=PLENTY)
+
+    await audit.append(store, [entry(at=1e12, tenant="a")], keep=PLENTY, age=1.0)
+
+    assert len(await audit.tail(store, limit=PLENTY)) >= 290
 
 
 async def test_numbers_go_on_where_everything_was_dropped(store: Store, other: Store) -> None:

@@ -38,6 +38,9 @@ async def test_a_submit_reaches_the_app_with_what_was_asked_for(convert: Pipelin
     [
         ("user", ""),
         ("user", 3),
+        ("user", "ann\nINFO forged"),
+        ("user", "ann\x1b[2J"),
+        ("user", "ann\u202e"),
         ("user", "x" * 256),
         ("priority", "high"),
         ("priority", True),

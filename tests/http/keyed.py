@@ -36,7 +36,7 @@ async def audited(store: Store, count: int, tenant: str | None = None) -> list[E
     """The entries, oldest first, once there are so many: they are written beside the requests."""
 
     async def look() -> list[Entry] | None:
-        found = await audit.tail(store, tenant, limit=200)
+        found = await audit.tail(store, *([] if tenant is None else [tenant]), limit=200)
         return found[::-1] if len(found) >= count else None
 
     return await until(look, 40, lambda: f"there are not {count} entries")

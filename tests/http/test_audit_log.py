@@ -97,11 +97,11 @@ class Away:
     def now(self) -> float:
         return self.store.now()
 
-    async def append(self, log: str, entries: Any, *, keep: int) -> None:
+    async def append(self, log: str, entries: Any, *, keep: int, since: float) -> None:
         if self.is_away:
             self.refused.set()
             raise StoreUnavailable
-        await self.store.append(log, entries, keep=keep)
+        await self.store.append(log, entries, keep=keep, since=since)
 
 
 async def test_an_outage_is_waited_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,19 @@ async def test_another_machine_is_refused_whatever_host_it_names(place: Place, p
     assert told[0] == status
 
 
+PROXIED = ["X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "X-Real-IP", "Via"]
+
+
+@pytest.mark.parametrize("name", PROXIED)
+async def test_what_a_proxy_of_this_machine_forwards_is_refused(http: Http, name: str) -> None:
+    """Whoever comes through it has this machine's address, and the proxy may name any host."""
+    answer = await http.get("jobs", headers={name: "203.0.113.9"})
+
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:packhorse:foreign")
+    assert name.lower() in answer.json()["detail"].lower()
+    assert "PACKHORSE_KEYLESS" in answer.json()["hint"]
+
+
 @pytest.mark.parametrize("path", ["/", "/static/page.js", "/healthz", "/readyz", "/openapi.json", "/api/v1/pipelines"])
 async def test_every_page_has_the_gate(http: Http, path: str) -> None:
     assert (await http.get(f"http://localhost{path}")).status_code == 200

@@ -265,7 +265,7 @@ async def test_an_address_that_fails_too_often_has_to_wait(place: Place, store: 
     assert int(answers[-1].headers["retry-after"]) > 0
     assert answers[-1].json()["type"] == "urn:packhorse:rate-exceeded"
     assert good.status_code == 200
-    events = [(entry.event, entry.count) for entry in await audited(store, 3, "default")]
+    events = [(entry.event, entry.count) for entry in await audited(store, 3, "")]
     assert events == [("key.malformed", 1), ("key.blocked", 1), ("key.malformed", 5)]
 
 

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.auth import keys
+from packhorse.background.webhooks import Reply
 from packhorse.factory import open_store
 from packhorse.store.base import Store
 from packhorse.store.collections import keys as key_records
@@ -159,11 +160,80 @@ async def test_what_is_changed_besides_is_written_down_once(http: Http, store: S
     await http.post(f"jobs/{job_id}/cancel", headers=admin)
     await http.delete(f"jobs/{job_id}", headers=admin)
 
-    told = [entry.event for entry in await audited(store, 4, "acme") if entry.event != "key.accepted"]
+    told = [entry.event for entry in await audited(store, 6, "acme") if entry.event != "key.accepted"]
     shared = [entry.event for entry in await audited(store, 3, "default") if entry.event != "key.accepted"]
 
-    assert told == ["webhook.added", "webhook.removed", "job.deleted"]
+    assert told == ["webhook.added", "webhook.removed", "job.submitted", "job.cancelled", "job.deleted"]
     assert shared == ["queue.paused", "queue.resumed"]
+
+
+async def test_what_is_done_with_jobs_and_webhooks_is_written_down(
+    http: Http, store: Store, admin: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packhorse.http.routes.webhooks.webhooks.post", answered)
+    webhook = (await http.post("webhooks", json={"url": "https://example.com/x"}, headers=admin)).json()["webhook_id"]
+    await http.post(f"webhooks/{webhook}/test", headers=admin)
+    first, *_ = [(await http.post("jobs", json=ADD, headers=admin)).json()["job_id"] for _ in range(3)]
+    await http.post(f"jobs/{first}/cancel", headers=admin)
+    await http.post(f"jobs/{first}/retry", headers=admin)
+    token = (await http.post(f"jobs/{first}/tokens", headers=admin)).json()
+    await http.post(f"jobs/{first}/cancel", headers=bearer(token["key"]))
+
+    told = [entry for entry in await audited(store, 9, "acme") if entry.event != "key.accepted"]
+
+    assert [(entry.event, entry.job_id) for entry in told] == [
+        ("webhook.added", ""),
+        ("webhook.tested", ""),
+        ("job.submitted", first),  # two more are counted until the minute is over
+        ("job.cancelled", first),
+        ("job.retried", first),
+        ("token.created", first),
+        ("job.cancelled", first),
+    ]
+    assert told[1].details == {"webhook_id": webhook, "status": 204}
+    assert told[-1].actor == token["key_id"]
+
+
+async def answered(*_: object, **__: object) -> Reply:
+    return Reply(204)
+
+
+async def test_what_a_key_may_not_do_is_written_down_and_counted(http: Http, store: Store) -> None:
+    reader = await key(store, "acme", "read")
+    for _ in range(5):
+        assert (await http.get("keys", headers=reader)).status_code == 403
+    assert (await http.post("jobs", json=ADD, headers=reader)).status_code == 403
+
+    told = [entry for entry in await audited(store, 3, "acme") if entry.event == "api.forbidden"]
+
+    assert [(entry.details, entry.count) for entry in told] == [
+        ({"route": "/api/v1/keys", "scope": "admin"}, 1),
+        ({"route": "/api/v1/jobs", "scope": "submit"}, 1),
+    ]
+    assert {entry.actor for entry in told} == {reader["Authorization"].removeprefix("Bearer ph_")[:20]}
+
+
+async def test_no_tenant_pushes_out_what_another_has_done(place: Place, store: Store) -> None:
+    async with asking(place.but(audit_keep=10)) as http:
+        await http.get("jobs", headers=await key(store, "quiet"))
+        busy = await key(store, "busy", "read")
+        for _ in range(40):
+            assert (await http.post("sessions", headers=busy)).status_code == 201
+        mine = (await http.get("audit", headers=await key(store, "quiet", "admin"))).json()["items"]
+        theirs = (await http.get("audit", headers=await key(store, "busy", "admin"))).json()["items"]
+
+    assert "key.accepted" in [each["event"] for each in mine]
+    assert 10 <= len(theirs) <= 12
+
+
+async def test_operators_see_what_callers_without_a_key_tried_and_no_tenant_does(http: Http, store: Store) -> None:
+    assert (await http.get("jobs", headers=bearer("nonsense"))).status_code == 401
+
+    seen = (await http.get("audit", headers=await key(store, "default", "admin"))).json()["items"]
+    unseen = (await http.get("audit", headers=await key(store, "acme", "admin"))).json()["items"]
+
+    assert [each["tenant_id"] for each in seen if each["event"] == "key.malformed"] == [""]
+    assert "key.malformed" not in [each["event"] for each in unseen]
 
 
 async def test_the_audit_comes_in_pages(http: Http, admin: dict[str, str]) -> None:
@@ -315,3 +385,29 @@ def test_what_is_streamed_with_a_key_is_cut_when_it_ends(place: Place) -> None:
             http.post(f"/jobs/{job_id}/cancel", headers=bearer(other))
             assert "event: cancelled" in list(others)
         assert http.get("/jobs", headers=bearer(mine)).status_code == 401
+
+
+@pytest.mark.parametrize("user", ["ann\nINFO forged", "ann\x1b[2J", "\x9b", "a\u2028b"])
+async def test_no_job_or_schedule_is_for_a_user_that_a_terminal_would_obey(http: Http, store: Store, user: str) -> None:
+    operator = await key(store, "acme", "operate")
+
+    job = await http.post("jobs", json={**ADD, "user_id": user}, headers=operator)
+    schedule = await http.put("schedules/x", json={**ADD, "user_id": user, "cron": "0 3 * * *"}, headers=operator)
+
+    for answer in (job, schedule):
+        assert answer.status_code == 422
+        assert "control character" in answer.json()["detail"]
+    assert (await http.get("jobs", headers=operator)).json()["items"] == []
+
+
+async def test_a_key_for_one_user_touches_nothing_that_all_tenants_share(http: Http, store: Store) -> None:
+    bound, free = await key(store, "default", "operate", user="ann"), await key(store, "default", "operate")
+
+    for method, path in (("POST", "queues/default/pause"), ("GET", "queues"), ("GET", "workers"), ("GET", "stats")):
+        answer = await http.request(method, path, headers=bound)
+        assert answer.status_code == 403
+        assert "not bound to a user" in answer.json()["detail"]
+    assert (await http.get("http://packhorse.example/queues", headers=bound)).status_code == 403
+
+    queues = (await http.get("queues", headers=free)).json()["items"]
+    assert [each["name"] for each in queues if each["paused"]] == []

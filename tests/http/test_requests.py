@@ -1,4 +1,4 @@
-"""What a request may ask of the server before anybody knows who sends it."""
+"""What a request may ask of the server before anybody knows who sends it, and the headers of every response."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import pytest
 from litestar import _parsers
 
 from packhorse.http.requests import LARGEST_HEADERS, LONGEST_PATH, LONGEST_QUERY, MOST_PARAMETERS
-from tests.http.keyed import asking
+from packhorse.store.base import Store
+from packhorse.web.pages import docs
+from packhorse.web.pages.docs import docs_page
+from tests.http.keyed import asking, key
 from tests.http.processes import Place
 from tests.http.unserved import Http
 
@@ -48,7 +51,9 @@ async def test_as_many_parameters_as_are_allowed_are_read(http: Http) -> None:
     answer = await http.get(f"{SITE}/healthz?{'&'.join(f'a{n}' for n in range(MOST_PARAMETERS))}")
 
     assert answer.status_code == 422
-    assert {each["message"] for each in answer.json()["errors"]} == {"There is no parameter of this name; there is none"}
+    assert {each["message"] for each in answer.json()["errors"]} == {
+        "There is no parameter of this name; there is none"
+    }
 
 
 async def test_a_parameter_given_twice_is_named_once(http: Http) -> None:
@@ -94,3 +99,55 @@ async def test_cookies_are_not_kept_in_memory(http: Http, path: str) -> None:
         assert answer.status_code in (200, 404)
 
     assert _parsers.parse_cookie_string.cache_info().currsize == before
+
+
+EVERYWHERE = ["/healthz", "/openapi.json", "/api/v1/me", "/api/v1/jobs", "/api/v1/nowhere", "/login", "/docs"]
+
+
+@pytest.mark.parametrize("path", [*EVERYWHERE, f"/healthz?{'&' * MOST_PARAMETERS}"])
+async def test_no_response_is_guessed_at_or_kept(http: Http, store: Store, path: str) -> None:
+    answer = await http.get(f"{SITE}{path}", headers=await key(store))
+
+    assert answer.headers.get_list("x-content-type-options") == ["nosniff"]
+    assert answer.headers.get_list("cache-control") == ["no-store"]
+    assert "strict-transport-security" not in answer.headers
+
+
+async def test_a_submit_is_not_kept_either(http: Http, store: Store) -> None:
+    asked = {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}}
+
+    answer = await http.post("jobs", json=asked, headers=await key(store))
+
+    assert answer.status_code == 202
+    assert (answer.headers["x-content-type-options"], answer.headers["cache-control"]) == ("nosniff", "no-store")
+
+
+async def test_a_route_that_says_how_it_may_be_kept_is_believed(http: Http, store: Store) -> None:
+    service = await key(store)
+    asked = {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}}
+    job_id = (await http.post("jobs", json=asked, headers=service)).json()["job_id"]
+
+    answer = await http.get(f"jobs/{job_id}", headers=service)
+
+    assert answer.headers.get_list("cache-control") == ["private, no-cache"]
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/api/v1/jobs", "/login", "/nowhere"])
+async def test_by_https_a_browser_is_told_to_stay_with_it(http: Http, path: str) -> None:
+    answer = await http.get(f"{SITE}{path}", headers={"X-Forwarded-Proto": "https"})
+
+    assert answer.headers["strict-transport-security"] == "max-age=31536000"
+
+
+async def test_the_page_of_the_api_is_written_once_for_every_host(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+    http.app.state.pop("docs_page", None)
+    written = []
+    monkeypatch.setattr(docs, "docs_page", lambda *given: written.append(given) or docs_page(*given))
+
+    pages = [(await http.get(f"http://{host}/docs")).text for host in ("a.example", "b.example:81", "a.example")]
+
+    assert len(written) == 1
+    assert "http://a.example/api/v1/jobs" in pages[0]
+    assert "http://b.example:81/api/v1/jobs" in pages[1]
+    assert pages[0] == pages[2]
+    assert not [page for page in pages if "packhorse.invalid" in page]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -142,6 +143,154 @@ async def test_the_audit_tells_who_came_and_went(http: Http, store: Store) -> No
     told = [entry.event for entry in await audited(store, 3)]
 
     assert told == ["key.accepted", "session.started", "session.ended"]
+
+
+async def listed(http: Http, shown: dict[str, str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await http.get("sessions", headers=shown)).json()["items"]
+    return found
+
+
+async def test_the_sessions_of_a_key_are_listed_and_any_can_be_ended(http: Http, store: Store) -> None:
+    shown = await key(store)
+    first, second = await logged_in(http, shown), await logged_in(http, shown)
+    await logged_in(http, await key(store))
+
+    found = await listed(http, first)
+    assert [each["is_current"] for each in found] == [False, True]
+    assert {each["key_id"] for each in found} == {shown["Authorization"].removeprefix("Bearer ph_")[:20]}
+    assert "ph_" not in str(found)
+    ended = await http.delete(f"sessions/{found[0]['session_id']}", headers=first | SAME)
+
+    assert ended.status_code == 204
+    assert (await http.get("jobs", headers=second)).status_code == 401
+    assert (await http.get("jobs", headers=first)).status_code == 200
+    assert [each["session_id"] for each in await listed(http, first)] == [found[1]["session_id"]]
+
+
+async def test_an_admin_ends_any_session_of_the_tenant_and_nobody_one_of_another(http: Http, store: Store) -> None:
+    browser, others = await logged_in(http, await key(store)), await logged_in(http, await key(store, "umbrella"))
+    [theirs] = await listed(http, others)
+    [mine] = await listed(http, browser)
+    admin, colleague = await key(store, "acme", "admin"), await key(store)
+
+    assert [each["session_id"] for each in await listed(http, admin)] == [mine["session_id"]]
+    for session_id, who in ((theirs["session_id"], admin), (mine["session_id"], colleague), ("nonsense", admin)):
+        refused = await http.delete(f"sessions/{session_id}", headers=who)
+        assert (refused.status_code, refused.json()["type"]) == (404, "urn:packhorse:session-not-found")
+    assert (await http.delete(f"sessions/{mine['session_id']}", headers=admin)).status_code == 204
+
+    assert (await http.get("jobs", headers=browser)).status_code == 401
+    assert (await http.get("jobs", headers=others)).status_code == 200
+
+
+async def test_the_page_of_sessions_ends_one_and_forgets_the_cookie_of_its_own(http: Http, store: Store) -> None:
+    page, shown = "http://packhorse.example/sessions", await key(store)
+    browser, other = await logged_in(http, shown), await logged_in(http, shown)
+    found = {each["is_current"]: each["session_id"] for each in await listed(http, browser)}
+    text = (await http.get(page, headers=browser)).text
+    assert all(id in text for id in found.values())
+    assert "this browser" in text
+
+    async def end(session_id: str) -> list[str]:
+        answer = await http.post(f"{page}/{session_id}/end", headers=browser | SAME, follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/sessions")
+        return [each.partition("=")[0] for each in answer.headers.get_list("set-cookie")]
+
+    assert await end(found[False]) == ["packhorse_said"]
+    assert (await http.get("jobs", headers=other)).status_code == 401
+    assert sorted(await end(found[True])) == ["packhorse_said", "packhorse_session"]
+    assert (await http.get("jobs", headers=browser)).status_code == 401
+
+
+async def test_a_session_that_nobody_uses_ends(place: Place, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with asking(place.but(session_idle=600.0)) as http:
+        used, left = await logged_in(http, await key(store)), await logged_in(http, await key(store))
+        serving, later = http.app.state.services.store, store.now()
+
+        async def ask_after(seconds: float, browser: dict[str, str]) -> int:
+            monkeypatch.setattr(serving, "now", lambda: later + seconds)
+            return (await http.get("jobs", headers=browser)).status_code
+
+        assert [await ask_after(seconds, used) for seconds in (300, 800, 1300)] == [200] * 3
+        assert await ask_after(601, left) == 401
+        assert await ask_after(1901, used) == 401
+
+
+async def test_a_key_cannot_fill_the_store_with_sessions(place: Place, store: Store) -> None:
+    async with asking(place.but(sessions_limit=3)) as http:
+        shown = await key(store)
+        browsers = [await logged_in(http, shown) for _ in range(6)]
+
+        assert len(await listed(http, shown)) == 3
+        assert [(await http.get("jobs", headers=each)).status_code for each in browsers] == [401] * 3 + [200] * 3
+
+
+@pytest.mark.parametrize("how", ["logout", "ended by another"])
+async def test_logging_out_cuts_what_is_streamed(http: Http, store: Store, how: str) -> None:
+    shown = await key(store)
+    browser, other = await logged_in(http, shown), await logged_in(http, shown)
+    [mine] = [each["session_id"] for each in await listed(http, browser) if each["is_current"]]
+    cut = http.app.state.services.keyring.end_of(shown["Authorization"].removeprefix("Bearer ph_")[:20], mine)
+    kept = http.app.state.services.keyring.end_of(shown["Authorization"].removeprefix("Bearer ph_")[:20])
+
+    if how == "logout":
+        await http.delete("sessions/current", headers=browser | SAME)
+    else:
+        await http.delete(f"sessions/{mine}", headers=other | SAME)
+
+    async with asyncio.timeout(30):
+        await cut.wait()
+    assert not kept.is_set()
+
+
+async def test_a_stream_of_a_session_ends_with_it(http: Http, store: Store) -> None:
+    browser = await logged_in(http, await key(store))
+    begun = asyncio.Event()
+
+    async def send(message: Any) -> None:
+        assert message.get("status", 200) == 200
+        begun.set()
+
+    async def receive() -> Any:
+        await asyncio.sleep(3600)
+
+    headers = [(b"host", b"packhorse.example"), (b"cookie", browser["Cookie"].encode())]
+    scope = {
+        "type": "http", "method": "GET", "path": "/live", "raw_path": b"/live", "query_string": b"", "headers": headers,
+        "client": ("127.0.0.1", 1), "server": ("x", 1), "scheme": "http", "root_path": "", "http_version": "1.1",
+        "asgi": {"version": "3.0"}, "extensions": {}, "state": {},
+    }  # fmt: skip
+    async with asyncio.timeout(60):
+        streaming = asyncio.create_task(http.app(scope, receive, send))
+        await begun.wait()
+
+        await http.delete("sessions/current", headers=browser | SAME)
+
+        await streaming
+    assert not http.app.state.services.streams._open
+
+
+async def test_by_https_the_cookies_are_bound_to_the_host(http: Http, store: Store) -> None:
+    shown = await key(store)
+    https = SAME | {"X-Forwarded-Proto": "https"}
+    given = {"key": shown["Authorization"].removeprefix("Bearer "), "next": ""}
+
+    made = await http.post("http://packhorse.example/login", data=given, headers=https, follow_redirects=False)
+    [text] = made.headers.get_list("set-cookie")
+    name, _, value = text.partition(";")[0].partition("=")
+    inside = await http.get("jobs", headers={"Cookie": f"{name}={value}", "X-Forwarded-Proto": "https"})
+    weak = await http.get("jobs", headers={"Cookie": f"packhorse_session={value}", "X-Forwarded-Proto": "https"})
+    left = await http.post(
+        "http://packhorse.example/logout", headers=https | {"Cookie": f"{name}={value}"}, follow_redirects=False
+    )
+
+    assert name == "__Host-packhorse_session"
+    for each in (text, *left.headers.get_list("set-cookie")):
+        assert each.startswith("__Host-")
+        assert {"Secure", "HttpOnly", "Path=/", "SameSite=lax"} <= set(each.split("; "))
+        assert "Domain" not in each
+    assert inside.status_code == 200
+    assert weak.status_code == 401, "a cookie that any host of the domain could have set"
 
 
 OTHERS = ['x={"a":1,"b":2}; ', "flag; ", "k=\xe9; ", "x=a b; ", "a@b=1; ", '"; ', ""]

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from packhorse.auth import keys
+from packhorse.core.models import Job
 from packhorse.settings import Settings
-from packhorse.store.base import Store
+from packhorse.store.base import FailureFilter, Store
 from packhorse.store.collections import keys as key_records
 from packhorse.store.collections import schedules as schedule_records
 from packhorse.web.app import build
@@ -47,7 +48,7 @@ OPERATIONS = list(operations())
 OWNED = [
     each
     for each in OPERATIONS
-    if re.search(r"{((job|key|webhook|schedule|failure|order)_id|fingerprint)}", each.path)
+    if re.search(r"{((job|key|webhook|schedule|failure|order|session)_id|fingerprint)}", each.path)
     and str(each) != "PUT schedules/{schedule_id}"
 ]
 SHARED = [each for each in OPERATIONS if each not in OWNED]
@@ -104,15 +105,16 @@ async def acme(http: Http, store: Store) -> Acme:
     schedule = {**SCHEDULE, "user_id": SECRET, "labels": {"note": SECRET}}
     answer = await http.put("schedules/nightly", json=schedule, headers=bearer(text))
     assert answer.status_code == 201
-    failed = await failing(store, wrong(SECRET), tenant="acme", user=SECRET)
+    failed = await failing(store, wrong(SECRET), tenant=tenant, user=SECRET)
+    session_id = (await http.post("sessions", headers=bearer(text))).json()["session_id"]
     order = (await http.post("failures/retry", json={"pipeline": "none"}, headers=bearer(text))).json()["order"]
     names = {
         "job_id": job_id, "key_id": mine.id, "webhook_id": webhook_id, "name": "add/out.txt", "queue": "default",
         "schedule_id": "nightly", "version": "1",
-        "failure_id": id_of(failed), "fingerprint": (await only_group(store, "acme")).fingerprint,
-        "order_id": order["order_id"],
+        "failure_id": id_of(failed), "fingerprint": (await only_group(store, tenant)).fingerprint,
+        "order_id": order["order_id"], "session_id": session_id,
     }  # fmt: skip
-    return Acme(names, (SECRET, job_id, mine.id, webhook_id, text, failed.id, names["order_id"]), tenant)
+    return Acme(names, (SECRET, job_id, mine.id, webhook_id, text, failed.id, names["order_id"], session_id), tenant)
 
 
 def ids(operation: Operation) -> str:
@@ -199,7 +201,7 @@ def pages() -> Iterator[Operation]:
 
 
 PAGES = [each for each in sorted(pages(), key=str) if not each.path.startswith(PUBLIC) and each.path != "/docs"]
-OWNED_PAGES = [each for each in PAGES if re.search(r"{((job|key|schedule|order)_id|fingerprint)}", each.path)]
+OWNED_PAGES = [each for each in PAGES if re.search(r"{((job|key|schedule|order|session)_id|fingerprint)}", each.path)]
 OTHER_PAGES = [each for each in PAGES if each not in OWNED_PAGES]
 KINDS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "admin": (SCOPES, None),
@@ -288,9 +290,174 @@ def page_of(acme: Acme) -> tuple[str, ...]:
 
 async def all_of(store: Store, acme: Acme) -> tuple[Any, ...]:
     names = acme.names
-    runs = await schedule_records.runs(store, "acme", names["schedule_id"])
-    schedule = await schedule_records.get(store, "acme", names["schedule_id"])
-    return await store.get([names["job_id"]]), await key_records.get(store, [names["key_id"]]), schedule, runs
+    schedule = await schedule_records.get(store, acme.tenant, names["schedule_id"])
+    assert schedule is not None
+    return (
+        await store.get([names["job_id"]]),
+        await key_records.get(store, [names["key_id"]]),
+        await key_records.list_sessions(store, tenant=acme.tenant),
+        schedule,
+        await schedule_records.runs(store, acme.tenant, names["schedule_id"]),
+        await store.failures(FailureFilter(acme.tenant)),
+        await store.failure_groups(acme.tenant),
+    )
+
+
+# Two tenants that call everything the same
+
+
+USER, CAUSE = "ann", "The disk is full."
+
+
+class Side(NamedTuple):
+    """A tenant whose user, schedule, pipeline and cause of failure have the same names as the other's."""
+
+    headers: dict[str, str]
+    job_id: str
+    failed: Job
+    fingerprint: str
+    own: tuple[str, ...]
+    """What nothing of the other side has."""
+
+
+async def side(http: Http, store: Store) -> Side:
+    mark = secrets.token_hex(8)
+    mine, text = await keys.create(store, f"twin-{mark}", SCOPES, by="cli", name=mark)
+    headers = bearer(text)
+    job = {"pipeline": "add", "user_id": USER, "parameters": {"a": 1}, "metadata": {"note": mark}}
+    job_id = (await http.post("jobs", json=job, headers=headers)).json()["job_id"]
+    url = f"https://example.com/{mark}"
+    webhook_id = (await http.post("webhooks", json={"url": url}, headers=headers)).json()["webhook_id"]
+    schedule = {**SCHEDULE, "user_id": USER, "labels": {"note": mark}}
+    assert (await http.put("schedules/nightly", json=schedule, headers=headers)).status_code == 201
+    session_id = (await http.post("sessions", headers=headers)).json()["session_id"]
+    failed = await failing(store, wrong(CAUSE), tenant=f"twin-{mark}", user=USER)
+    group = await only_group(store, f"twin-{mark}")
+    own = (mark, job_id, mine.id, webhook_id, session_id, failed.id)
+    return Side(headers, job_id, failed, group.fingerprint, own)
+
+
+@pytest.fixture
+async def sides(http: Http, store: Store) -> tuple[Side, Side]:
+    return await side(http, store), await side(http, store)
+
+
+def lists(of: Side) -> dict[str, dict[str, Any]]:
+    """Every list of the API with each of its filters that both sides match, and what must be in it at least."""
+    failed = {"user_id": USER, "pipeline": of.failed.plan.pipeline, "error_code": "BROKEN", "status": "open"}
+    return {
+        "jobs": {"user_id": USER, "pipeline": "add", "status": "pending", "created_from": "2020-01-01T00:00:00Z"},
+        "failures": {**failed, "fingerprint": of.fingerprint, "since": "2020-01-01T00:00:00Z"},
+        "failures/groups": {},
+        f"failures/groups/{of.fingerprint}": {},
+        "schedules": {"runs": 3},
+        "schedules/nightly": {},
+        "schedules/nightly/versions": {},
+        "schedules/nightly/versions/1": {},
+        "schedules/nightly/runs": {},
+        "keys": {},
+        "webhooks": {},
+        "sessions": {},
+        "audit": {},
+    }
+
+
+FULL = (
+    "jobs",
+    "failures",
+    "schedules",
+    "schedules/nightly",
+    "schedules/nightly/versions/1",
+    "keys",
+    "webhooks",
+    "sessions",
+    "audit",
+)
+"""Lists in which something that only one side has must be found."""
+
+
+async def test_every_list_shows_each_of_two_alike_tenants_its_own(http: Http, sides: tuple[Side, Side]) -> None:
+    assert sides[0].fingerprint == sides[1].fingerprint
+    for mine, other in (sides, sides[::-1]):
+        for path, filters in lists(mine).items():
+            for query in ({}, filters, *({name: value} for name, value in filters.items())):
+                answer = await http.get(path, params=query, headers=mine.headers)
+
+                assert answer.status_code == 200, (path, query)
+                assert not [each for each in other.own if each in answer.text], (path, query)
+                assert path not in FULL or [each for each in mine.own if each in answer.text], (path, query)
+
+
+async def test_every_count_of_two_alike_tenants_is_of_one_of_them(http: Http, sides: tuple[Side, Side]) -> None:
+    for mine in sides:
+
+        async def read(path: str, who: Side = mine, **query: str) -> Any:
+            return (await http.get(path, params=query, headers=who.headers)).json()
+
+        assert (await read("jobs/count"))["count"] == 2
+        assert (await read("jobs/count", user_id=USER))["count"] == 2
+        assert (await read("jobs/count", user_id=USER, pipeline="add", status="pending"))["count"] == 1
+        assert len((await read("jobs", user_id=USER))["items"]) == 2
+        group = await read(f"failures/groups/{mine.fingerprint}")
+        assert (group["count"], group["open"], group["users"]) == (1, 1, 1)
+        assert [each["count"] for each in (await read("failures/groups"))["items"]] == [1]
+        assert len((await read("failures", fingerprint=mine.fingerprint))["items"]) == 1
+        trial = {"fingerprint": mine.fingerprint, "dry_run": True}
+        assert (await http.post("failures/retry", json=trial, headers=mine.headers)).json()["count"] == 1
+        for chosen in ({"all": True}, {"user_id": USER}, {"pipeline": "add"}):
+            asked = {**chosen, "dry_run": True}
+            found = (await http.post("jobs/cancel", json=asked, headers=mine.headers)).json()
+            assert (found["count"], [each["job_id"] for each in found["first"]]) == (1, [mine.job_id])
+
+
+async def test_what_one_of_two_alike_tenants_does_to_all_leaves_the_others(
+    http: Http, store: Store, sides: tuple[Side, Side]
+) -> None:
+    mine, other = sides
+    tenant = other.failed.tenant
+    before = (await store.get([other.job_id, other.failed.id]), await store.failures(FailureFilter(tenant)))
+
+    for verb in ("cancel", "retry", "delete"):
+        for chosen in ({"all": True}, {"user_id": USER}, {"pipeline": "add"}, {"ids": [other.job_id, other.failed.id]}):
+            await http.post(f"jobs/{verb}", json=chosen, headers=mine.headers)
+    dismissed = {"fingerprint": mine.fingerprint, "reason": "known"}
+    await http.post("failures/dismiss", json=dismissed, headers=mine.headers)
+    await http.post("failures/retry", json={"user_id": USER, "pipeline": "one"}, headers=mine.headers)
+    for verb in ("pause", "run", "reset"):
+        await http.post(f"schedules/nightly/{verb}", json={"reason": "known"}, headers=mine.headers)
+    await http.delete("schedules/nightly", headers=mine.headers)
+    await http.post("jobs/cancel", json={"all": True}, headers=mine.headers)  # nothing is left that others would claim
+
+    assert before == (await store.get([other.job_id, other.failed.id]), await store.failures(FailureFilter(tenant)))
+    schedule = (await http.get("schedules/nightly", headers=other.headers)).json()
+    assert (schedule["version"], schedule["active"], schedule.get("deleted_at")) == (1, True, None)
+    assert (await http.get("schedules/nightly/runs", headers=other.headers)).json()["items"] == []
+
+
+PAGES_OF_BOTH = {
+    "/jobs": {"user_id": USER, "pipeline": "add", "status": "pending"},
+    "/failures": {"user_id": USER, "error_code": "BROKEN", "view": "single"},
+    "/schedules": {},
+    "/schedules/nightly": {},
+    "/schedules/nightly/history": {},
+    "/keys": {},
+    "/sessions": {},
+    "/audit": {},
+}
+
+
+async def test_every_page_shows_each_of_two_alike_tenants_its_own(http: Http, sides: tuple[Side, Side]) -> None:
+    for mine, other in (sides, sides[::-1]):
+        group = {f"/failures/groups/{mine.fingerprint}": {}}
+        for path, filters in {**PAGES_OF_BOTH, **group}.items():
+            for query in ({}, filters, *({name: value} for name, value in filters.items())):
+                answer = await http.get(f"http://packhorse.example{path}", params=query, headers=mine.headers)
+
+                assert answer.status_code == 200, (path, query)
+                assert not [each for each in other.own if each in answer.text], (path, query)
+        shown = (await http.get("http://packhorse.example/jobs", params={"user_id": USER}, headers=mine.headers)).text
+        assert mine.job_id in shown
+        assert mine.failed.id in shown
 
 
 def test_every_operation_of_a_job_is_among_them() -> None:

@@ -38,7 +38,9 @@ class Caller(Struct, frozen=True):
     allowed: frozenset[str]
     key_id: str = ""
     client: str = ""
-    """Whom it is counted for: a rotated key, and a token, stand for the key they were made of."""
+    """Whom it is counted for: a rotated key stands for the key it replaces, a token for all tokens of its key."""
+    token: str = ""
+    """The id of the token, which is also counted by itself: one link must not use up what all of them have."""
     user: str | None = None
     """The only user it may act for; None: any of its tenant."""
     default_user: str | None = None
@@ -52,7 +54,7 @@ class Caller(Struct, frozen=True):
     @property
     def is_operator(self) -> bool:
         """Whether it may see what all tenants share."""
-        return self.tenant == OPERATOR and "operate" in self.allowed
+        return self.tenant == OPERATOR and self.user is None and "operate" in self.allowed
 
     def acting_for(self, user: str | None) -> str:
         """The user that is meant, if this caller may act for them. Raises InvalidInput."""
@@ -83,7 +85,11 @@ ANY = "any"
 
 
 def check_route(caller: Caller, marks: Mapping[str, Any], path: Mapping[str, Any]) -> None:
-    """Whether the caller may use a route with these marks (``scope``, ``shared``). Raises Forbidden."""
+    """Whether the caller may use a route with these marks. Raises Forbidden.
+
+    ``scope``: what the key must allow. ``shared``: it is about all tenants. ``tokens``: it is what the person who waits
+    for a job needs.
+    """
     needed = marks.get("scope", UNMARKED)
     if needed is None or needed == ANY:
         return
@@ -92,8 +98,11 @@ def check_route(caller: Caller, marks: Mapping[str, Any], path: Mapping[str, Any
         raise Forbidden(f"This token is for job {caller.job_id} only.", scope=needed)
     if needed == "admin" and caller.user is not None:
         raise Forbidden(f"A key for one user cannot have the scope {needed}.", scope=needed)
-    if marks.get("shared") and caller.tenant != OPERATOR:
-        raise Forbidden(f"All tenants share this; it needs a key of the tenant `{OPERATOR}`.", scope=needed)
+    if caller.job_id is not None and not marks.get("tokens"):
+        raise Forbidden("A token shows the progress and the result of its job, and nothing else.", scope=needed)
+    if marks.get("shared") and (caller.tenant != OPERATOR or caller.user is not None):
+        message = f"All tenants share this; it needs a key of the tenant `{OPERATOR}` that is not bound to a user."
+        raise Forbidden(message, scope=needed)
 
 
 def require(caller: Caller, scope: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,8 +17,16 @@ from packhorse.store.base import Store
 from packhorse.store.collections import audit
 from packhorse.store.collections.audit import Entry
 
-FOLDED = frozenset({"accepted", "missing", "malformed", "wrong", "ended", "blocked", "refused", "unavailable"})
-"""Events that a client can cause at will: the first is written at once, equal ones are counted."""
+FOLDED = frozenset(
+    {
+        *("key.accepted", "key.missing", "key.malformed", "key.wrong", "key.ended", "key.blocked", "session.wrong"),
+        *("api.refused", "api.forbidden", "download.refused", "download.unavailable", "job.submitted"),
+    }
+)
+"""Events that a client can cause at will: the first is written at once, equal ones are counted.
+
+A submit costs the store no write of its own, and does not push out what is rarer: the job says who submitted it.
+"""
 MADE_UP = frozenset({"name", "fingerprint"})
 """Details ignored in the comparison: otherwise a client that makes up names could flood the log."""
 FOLDING = 60.0
@@ -32,9 +41,10 @@ LAST_TRY = 1.0
 
 
 class Auditor:
-    def __init__(self, store: Store, *, keep: int) -> None:
+    def __init__(self, store: Store, *, keep: int, age: float = inf) -> None:
         self._store = store
         self._keep = keep
+        self._age = age
         self._waiting: list[Entry] = []
         self._folding: dict[bytes, Entry] = {}
         """The first of equal entries, with the number of later ones."""
@@ -53,7 +63,7 @@ class Auditor:
             trace_id=trace_id(),
             details=details,
         )
-        if event.rpartition(".")[2] in FOLDED and self._is_counted(entry):
+        if event in FOLDED and self._is_counted(entry):
             return
         self._wait(entry)
 
@@ -86,7 +96,7 @@ class Auditor:
                 self._left_out = 0
 
     async def _write(self, batch: list[Entry]) -> None:
-        await audit.append(self._store, batch, keep=self._keep)
+        await audit.append(self._store, batch, keep=self._keep, age=self._age)
         del self._waiting[: len(batch)]
 
     async def close(self) -> None:

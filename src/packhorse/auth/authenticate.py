@@ -8,6 +8,7 @@ request may.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -19,10 +20,10 @@ from litestar.types import HTTPScope
 from msgspec.structs import replace
 
 from packhorse.auth import keys
-from packhorse.auth.access import LOCAL, OPERATOR, Caller, permissions
+from packhorse.auth.access import LOCAL, NOBODY, Caller, permissions
 from packhorse.auth.audit_log import Auditor
 from packhorse.auth.keys import Keyring
-from packhorse.auth.rate_limits import WINDOW, Limit, Rates, limit_headers, refusal
+from packhorse.auth.rate_limits import WINDOW, Limit, Rates, limit_headers, refusal, token_share
 from packhorse.errors import Foreign, RateExceeded, Unauthorized
 from packhorse.settings import Settings
 from packhorse.store.base import Charge, Spent, Store
@@ -41,6 +42,13 @@ COOKIE = "packhorse_session"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 OURS = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site. ``none``: no page, but the person, by the address bar."""
+FORWARDED = frozenset(
+    {
+        *(b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-port"),
+        *(b"x-forwarded-server", b"x-forwarded-prefix", b"x-real-ip", b"x-client-ip", b"cf-connecting-ip"),
+    }
+)
+"""Headers that proxies add."""
 HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
 ORIGIN = re.compile(rf"https?://{HOST.pattern}")
 
@@ -59,10 +67,14 @@ class Authenticator:
         self._blocked: dict[str, float] = {}
         self.limit = Limit("api", settings.api_limit, WINDOW, "requests", RateExceeded)
         self.rates = Rates(store, settings.api_limit) if settings.api_limit else None
+        share = token_share(settings.api_limit, settings)
+        self._token_limit = Limit("token-api", share, WINDOW, "requests", RateExceeded)
+        self._token_rates = Rates(store, share) if share else None
 
     def local_caller(self, scope: HTTPScope) -> Caller:
         """The caller where no key is needed: only this machine is served. Raises `Foreign`."""
         _check_peer(scope["client"])
+        _check_direct(scope["headers"])
         _check_host(scope["method"], scope["headers"])
         return local_caller(self._address(scope))
 
@@ -85,13 +97,28 @@ class Authenticator:
 
     async def admit(self, caller: Caller) -> dict[str, str]:
         """Count the request; return the headers that say what is left. Raises `RateExceeded`."""
-        if self.rates is None:
+        if self.rates is None or self._token_rates is None:
             return {}
+        if caller.token:  # first by itself: what is refused here takes nothing from the others
+            self._check_rate(caller, self._token_limit, await self._token_rates.admit(caller.token))
         spent = await self.rates.admit(caller.client)
-        if (refused := refusal([self.limit], spent)) is not None:
+        self._check_rate(caller, self.limit, spent)
+        return limit_headers([self.limit], spent)
+
+    async def run_rates(self) -> None:
+        """Give back what was not used, for as long as the server runs."""
+        if self.rates is not None and self._token_rates is not None:
+            await asyncio.gather(self.rates.run(), self._token_rates.run())
+
+    async def close(self) -> None:
+        if self.rates is not None and self._token_rates is not None:
+            await self.rates.give_back()
+            await self._token_rates.give_back()
+
+    def _check_rate(self, caller: Caller, limit: Limit, spent: Spent) -> None:
+        if (refused := refusal([limit], spent)) is not None:
             self._audit.tell("api.refused", caller, why="rate")
             raise refused
-        return limit_headers([self.limit], spent)
 
     def _address(self, scope: HTTPScope) -> str:
         peer = scope["client"][0] if scope["client"] else ""
@@ -120,7 +147,7 @@ class Authenticator:
             mark = keys.fingerprint(cookie)
             raise await self._refused("session.wrong", address, "there is no such session", fingerprint=mark)
         key = await self._keyring.get(session.key_id)
-        if session.is_ended or self._store.now() >= session.ends_at or key is None or not self._keyring.is_live(key):
+        if key is None or not self._keyring.is_live(key) or not await self._keyring.is_session_live(session):
             raise Unauthorized(reason="the session has ended")
         return replace(_caller(key, address), session=session.id)
 
@@ -132,7 +159,7 @@ class Authenticator:
         blocked_for = self._blocked.get(counted, 0.0) - time.monotonic()
         if is_guess and blocked_for > 0:
             raise self._too_often(blocked_for)
-        who = Caller(OPERATOR, frozenset(), address=address) if key is None else _caller(key, address)
+        who = replace(NOBODY, address=address) if key is None else _caller(key, address)
         self._audit.tell(event, who, **({"fingerprint": fingerprint} if fingerprint else {}))
         if self._failed_limit and is_guess:
             charge = Charge(f"ratelimit:{FAILED_LOGINS}:{counted}", 1, self._failed_limit, FAILURES)
@@ -162,7 +189,8 @@ def _caller(key: Key, address: str) -> Caller:
         tenant=key.tenant,
         allowed=permissions(key.scopes),
         key_id=key.id,
-        client=key.client,
+        client=key.client if key.job_id is None else f"{key.client}/tokens",
+        token="" if key.job_id is None else key.id,
         user=key.user,
         job_id=key.job_id,
         address=address,
@@ -248,7 +276,7 @@ def session_cookie(scope: Any) -> str:
 
 
 def cookie_name(stem: str, scope: Any) -> str:
-    """The whole name of a cookie, with the port and the path at which the browser knows us.
+    """The whole name of a cookie, with the port and the path at which the browser knows us; ``__Host-`` by https.
 
     To a browser, all ports of a host are one: under one name, each server would take the cookies of the others for its
     own, and count their sessions as failed attempts.
@@ -256,7 +284,25 @@ def cookie_name(stem: str, scope: Any) -> str:
     host = first_header(scope["headers"], b"host") or ""
     port = host.rpartition(":")[2] if ":" in host else ""
     path = scope.get("root_path", "")
+    stem = f"__Host-{stem}" if is_encrypted(scope) else stem
     return "_".join([stem, *re.findall(r"[0-9A-Za-z]+", f"{port if port.isdecimal() else ''} {path}")])
+
+
+def is_encrypted(scope: Any) -> bool:
+    """Whether the browser came by https, as far as we or the proxy in front of us know.
+
+    A proxy that is not ours to trust can only make cookies stricter by claiming it.
+    """
+    if scope.get("scheme") == "https":
+        return True
+    forwarded = first_header(scope["headers"], b"x-forwarded-proto") or ""
+    return forwarded.partition(",")[0].strip().lower() == "https"
+
+
+def cookie_attributes(scope: Any, name: str) -> dict[str, Any]:
+    """Of a cookie by `cookie_name`, also to delete it. A browser takes ``__Host-`` only for the whole host, encrypted,
+    from the host itself: no other host of the domain, and nobody on the way, can set it."""
+    return {"key": name, "path": "/", "httponly": True, "secure": is_encrypted(scope), "samesite": "lax"}
 
 
 def cookie_value(scope: Any, name: str) -> str | None:
@@ -316,6 +362,16 @@ def _check_peer(peer: tuple[str, int] | None) -> None:
     """The server may listen on a public address, and anybody can send our Host. A socket file has no address."""
     if peer is not None and _is_remote(peer[0]):
         raise Foreign(name="the address", value=peer[0])
+
+
+def _check_direct(headers: Headers) -> None:
+    """To us, whoever comes through a proxy on this machine comes from this machine."""
+    for name, _ in headers:
+        if name in FORWARDED:
+            shown = name.decode().title()
+            error = Foreign(f"Without keys, no request that a proxy forwards is served: it has {shown}.", name=shown)
+            error.hint = "Call the server without the proxy, or set PACKHORSE_KEYLESS to no and send a key."
+            raise error
 
 
 @lru_cache(maxsize=1000)

@@ -47,6 +47,8 @@ FRESH = 0.5
 """Seconds for which a process trusts what it has read of a key."""
 MOST = 10_000
 """Keys remembered per process. Others are read again."""
+TOUCHED = 60.0
+"""Seconds after which the use of a session is noted again."""
 
 
 class Presented(NamedTuple):
@@ -190,23 +192,43 @@ async def find(store: Store, key_id: str, tenant: str | None = None, *, job_id: 
     return key
 
 
-async def start_session(store: Store, key: Key, lasting: float) -> tuple[Session, str]:
-    """The session and its secret, which is not stored. The session ends no later than the key."""
+async def start_session(
+    store: Store, key: Key, lasting: float, *, address: str = "", most: int = 0
+) -> tuple[Session, str]:
+    """The session and its secret, which is not stored. The session ends no later than the key.
+
+    A key has at most ``most`` sessions: otherwise whoever has it could fill the store.
+    """
     now = store.now()
     minted, text = mint(key.tenant, key.scopes, now=now, by=key.id)
-    ends_at = min(now + lasting, key.ends_at or now + lasting)
-    session = Session(id=minted.id, digest=minted.digest, key_id=key.id, created_at=now, ends_at=ends_at)
-    await records.add_session(store, session)
+    session = Session(
+        id=minted.id,
+        digest=minted.digest,
+        key_id=key.id,
+        created_at=now,
+        ends_at=min(now + lasting, key.ends_at or now + lasting),
+        tenant=key.tenant,
+        address=address,
+        seen_at=now,
+    )
+    await records.add_session(store, session, most=most)
     return session, text
 
 
 async def find_session(store: Store, text: str) -> Session | None:
     """The session, which may have ended; None if there is none."""
     presented = read(text)
-    session = None if presented is None else await records.get_session(store, presented.id)
+    [session] = [None] if presented is None else await records.get_sessions(store, [presented.id])
     if presented is None or session is None or not is_digest(session.digest, presented):
         return None
     return session
+
+
+class _Watched(NamedTuple):
+    """What something is streamed with."""
+
+    key_id: str
+    session_id: str
 
 
 class _Read(NamedTuple):
@@ -221,11 +243,13 @@ class Keyring:
     refused within a second: also for what is being streamed with it.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, idle: float = 0.0) -> None:
+        """``idle``: seconds after which a session ends that nobody uses."""
         self._store = store
+        self._idle = idle
         self._known: OrderedDict[str, _Read] = OrderedDict()
         self._asked: dict[str, asyncio.Task[Key | None]] = {}
-        self._ends: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+        self._ends: WeakValueDictionary[_Watched, asyncio.Event] = WeakValueDictionary()
 
     async def get(self, key_id: str) -> Key | None:
         """The key, ended or not; None if there is none."""
@@ -239,11 +263,21 @@ class Keyring:
     def is_live(self, key: Key) -> bool:
         return key.ends_at is None or self._store.now() < key.ends_at
 
-    def end_of(self, key_id: str) -> asyncio.Event:
-        """Set when the key has ended. It is checked for as long as somebody holds the event."""
-        event = self._ends.get(key_id)
+    async def is_session_live(self, session: Session) -> bool:
+        """Whether it lets somebody in. If so, note about once a minute that it is used."""
+        now = self._store.now()
+        if session.is_over(now, self._idle):
+            return False
+        if self._idle and now >= session.seen_at + min(TOUCHED, self._idle / 4):
+            await records.touch_session(self._store, session.id)
+        return True
+
+    def end_of(self, key_id: str, session_id: str = "") -> asyncio.Event:
+        """Set when the key, or the session, has ended. It is checked for as long as somebody holds the event."""
+        watched = _Watched(key_id, session_id)
+        event = self._ends.get(watched)
         if event is None:
-            event = self._ends[key_id] = asyncio.Event()
+            event = self._ends[watched] = asyncio.Event()
         return event
 
     def forget(self, key_id: str) -> None:
@@ -263,14 +297,24 @@ class Keyring:
 
     async def _look(self) -> None:
         watched = dict(self._ends)  # keeps the events alive meanwhile
+        ids = list(dict.fromkeys(each.key_id for each in watched))
         try:
-            found = await records.get(self._store, list(watched))
+            found = await records.get(self._store, ids)
         except CorruptRecord:
-            found = [await self._readable(key_id) for key_id in watched]
-        for key_id, key in zip(watched, found, strict=True):
-            if key is None or not self.is_live(key):
-                self.forget(key_id)
-                watched[key_id].set()
+            found = [await self._readable(key_id) for key_id in ids]
+        dead = {id for id, key in zip(ids, found, strict=True) if key is None or not self.is_live(key)}
+        over = await self._ended_sessions([each.session_id for each in watched if each.session_id])
+        for key_id in dead:
+            self.forget(key_id)
+        for each, event in watched.items():
+            if each.key_id in dead or each.session_id in over:
+                event.set()
+
+    async def _ended_sessions(self, ids: Sequence[str]) -> set[str]:
+        if not ids:
+            return set()
+        now, found = self._store.now(), await records.get_sessions(self._store, ids)
+        return {id for id, each in zip(ids, found, strict=True) if each is None or each.is_over(now, self._idle)}
 
     async def _readable(self, key_id: str) -> Key | None:
         """None if it cannot be read: it counts as ended."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from packhorse.errors import StoreError, TooMany
+from packhorse.settings import Settings
 from packhorse.store.base import Charge, Spent, Store
 
 WINDOW = 300.0
@@ -36,6 +37,11 @@ class Limit(NamedTuple):
     def charge(self, whose: str, amount: int) -> Charge:
         kind = "quota" if self.unit == "content-bytes" else "ratelimit"
         return Charge(f"{kind}:{self.name}:{whose}", amount, self.most, self.window)
+
+
+def token_share(most: int, settings: Settings) -> int:
+    """What one token may use of a limit that all tokens of a key share; 0 if there is no limit."""
+    return math.ceil(most * settings.token_share) if most else 0
 
 
 def limit_headers(limits: Sequence[Limit], spent: Spent) -> dict[str, str]:

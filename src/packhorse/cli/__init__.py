@@ -11,6 +11,7 @@ import msgspec
 from cyclopts import CycloptsError
 
 from packhorse.errors import InvalidInput, PackhorseError
+from packhorse.log import escape
 
 USAGE = 2
 INTERRUPTED = 130
@@ -57,5 +58,6 @@ def _report(
         print(msgspec.json.encode({"error": report}).decode(), file=sys.stderr)
     else:
         fields = [f"  {each['field']}: {each['message']}" for each in errors if each["message"] not in detail]
-        print(detail, *fields, *filter(None, [hint]), sep="\n", file=sys.stderr)
+        lines = (escape(each, keep="\n\t") for each in (detail, *fields, *filter(None, [hint])))
+        print(*lines, sep="\n", file=sys.stderr)
     return code

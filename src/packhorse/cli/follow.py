@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from packhorse.cli import output
 from packhorse.client import Client, Json
+from packhorse.log import escape
 from packhorse.web.widgets.formatting import percent
 
 EXIT = {"completed": 0, "failed": 1, "cancelled": 4}
@@ -88,7 +89,7 @@ class Bars:
             BarColumn(),
             TextColumn("{task.fields[percent]:>5}"),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[message]}", style="dim"),
+            TextColumn("{task.fields[message]}", style="dim", markup=False),
             console=output.err(),
         )
         self._bars: dict[str, TaskID] = {}
@@ -122,4 +123,4 @@ class Bars:
 def _message(stage: Json) -> str:
     elements = stage.get("elements")
     count = f"{elements['completed']} of {elements['total']} " if elements and elements["total"] else ""
-    return count + (stage.get("message") or "")
+    return count + escape(stage.get("message") or "")

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from packhorse.core import json
 from packhorse.errors import PackhorseError
+from packhorse.log import escape
 
 WIDE = 400  # columns if the output is not a terminal: a piped table must not be cut
 
@@ -22,6 +23,11 @@ NARROW = 24  # minimum width of the last column of a table
 STYLES = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "pending": "dim"}
 STYLES |= {"alive": "green", "draining": "yellow", "silent": "red", "lost": "red", "paused": "yellow", "BAD": "red"}
 ROLES = {"serve": "blue", "worker": "magenta", "dev": "green"}
+
+
+COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
+SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?)")
+"""What moves the cursor, and commands with a text."""
 
 
 @cache
@@ -41,7 +47,7 @@ def document(value: Any) -> None:
 
 
 def plain(text: str) -> None:
-    out().print(Text(text))
+    out().print(Text(escape(text)))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -66,7 +72,7 @@ def facts(pairs: Mapping[str, object]) -> None:
 
 
 def cell(value: object) -> Text:
-    word = "" if value is None else str(value)
+    word = "" if value is None else escape(str(value))
     return Text(word, style=STYLES.get(word, ""))
 
 
@@ -81,7 +87,7 @@ def prose(text: str) -> str:
 
 
 def message(text: str) -> None:
-    err().print(Text(text))
+    err().print(Text(escape(text)))
 
 
 def report_wait(seconds: float, error: PackhorseError) -> None:
@@ -95,8 +101,14 @@ def forward(name: str, text: str) -> None:
 
 
 def line(name: str, text: str) -> None:
-    """Print one line. Of a line that overwrites itself, as a progress bar does, print the last state."""
-    text = text.removesuffix("\r")
+    """Print one line. Of a line that overwrites itself, as a progress bar does, print the last state.
+
+    Colours stay. A stage's text can do nothing else to the terminal: move the cursor, set the title, copy.
+    """
+    text = "".join(
+        part if i % 2 else escape(SEQUENCE.sub("", part), keep="\r\t")
+        for i, part in enumerate(COLOUR.split(text.removesuffix("\r")))
+    )
     out().print(Text.assemble((f"{name:6} ", ROLES.get(name, "cyan")), ("│ ", "dim"), Text.from_ansi(text)))
 
 

@@ -48,6 +48,7 @@ COMMANDS = (
     (LOOKING, "schedules", "schedules:app", "Run jobs by the clock: list, edit, pause, run, look back."),
     (LOOKING, "failures", "failures:app", "Show what went wrong, in groups, and retry or dismiss it."),
     (LOOKING, "keys", "keys:app", "Make, list, rotate and revoke keys."),
+    (LOOKING, "sessions", "keys:sessions", "List the browsers that are logged in, and log one out."),
     (LOOKING, "audit", "keys:audit", "Show who did what with which key."),
     (LOOKING, "webhooks", "webhooks:app", "Tell another server of ended jobs: list, add, remove, test."),
     (LOOKING, "doctor", "installation:doctor", "Check store, files and workers; needs no server."),

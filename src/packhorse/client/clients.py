@@ -95,6 +95,8 @@ class Calls:
     rotate_key = Value(operations.rotate_key)
     revoke_key = Value(operations.revoke_key)
     key_limits = Value(operations.key_limits)
+    sessions = Value(operations.sessions)
+    end_session = Value(operations.end_session)
     audit = Value(operations.audit)
     webhooks = Value(operations.webhooks)
     add_webhook = Value(operations.add_webhook)

@@ -86,6 +86,16 @@ def key_limits(key_id: str) -> Call[list[Json]]:
     return Call("GET", item_path("/keys", key_id, "key id") + "/limits", items)
 
 
+def sessions() -> Call[Sequence[Json]]:
+    """The newest browser sessions of your key; with the scope admin, those of your tenant."""
+    return Call("GET", "/sessions", items, query={"limit": 200})
+
+
+def end_session(session_id: str) -> Call[None]:
+    """Log a browser out."""
+    return Call("DELETE", item_path("/sessions", session_id, "session id"))
+
+
 def audit(before: int | None = None, limit: int | None = None) -> Call[Json]:
     """One page, newest first: ``{"items": [...], "next": number or None}``."""
     return Call("GET", "/audit", query={"before": before, "limit": limit})

@@ -71,6 +71,8 @@ class LogEntry(NamedTuple):
     body: bytes
     topic: str = ""  # lists it under this topic as well, if it is not empty
     n: int = 0
+    at: float = 0.0
+    """When it happened; entries of one log come about in this order."""
 
 
 def time_place(at: float, id: str = "") -> str:

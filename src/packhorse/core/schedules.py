@@ -15,6 +15,7 @@ from msgspec.structs import asdict, replace
 
 from packhorse.core import cron
 from packhorse.core.records import IndexEntry, Ref, time_place
+from packhorse.core.text import CONTROLS
 from packhorse.errors import NotAllowed
 
 LATE = 60.0  # Seconds after which an unclaimed tick counts as missed. Long enough for a worker to restart.
@@ -145,8 +146,8 @@ def check_terms(terms: Terms, now: float) -> None:
 
 
 def _term_errors(terms: Terms, now: float) -> Iterator[tuple[str, str]]:
-    if not _is_text(terms.user):
-        yield "user_id", f"It must be a text of 1 to {MAX_TEXT} characters"
+    if not _is_text(terms.user) or CONTROLS.search(terms.user):
+        yield "user_id", f"It must be a text of 1 to {MAX_TEXT} characters, without control characters"
     if terms.overlap not in get_args(Overlap):
         yield "overlap", f"It must be one of {', '.join(get_args(Overlap))}"
     if terms.misfire not in get_args(Misfire):

@@ -6,6 +6,7 @@ A cron line is described only if a few words say exactly the same. Otherwise the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY = range(6)
@@ -204,6 +205,10 @@ def _join(names: Sequence[str], is_range: bool) -> str:
 def _ordinal(number: int) -> str:
     end = "th" if 10 < number < 14 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{end}"
+
+
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Characters that move the cursor of a terminal, begin a line in a log or turn around how text is read."""
 
 
 def plural(count: int | str, one: str, many: str = "") -> str:

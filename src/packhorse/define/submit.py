@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from packhorse.core import json
 from packhorse.core.models import Event, Failure
 from packhorse.core.plan import Status
+from packhorse.core.text import CONTROLS
 from packhorse.define.options import Duration, check_int, check_names, seconds
 from packhorse.define.stages import Later
 from packhorse.define.validation import NUL, find_nul, invalid, quote_short
@@ -69,6 +70,13 @@ def _check_text(value: Any) -> str:
     return value
 
 
+def _check_user(value: Any) -> str:
+    """Users are printed in logs and on terminals."""
+    if CONTROLS.search(found := _check_text(value)):
+        raise ValueError("It contains a control character")
+    return found
+
+
 def _check_metadata(value: Mapping[str, object] | None) -> dict[str, object]:
     if value and (mistakes := list(find_nul(json.decode(json.encode(value)), "metadata"))):
         raise invalid("The request is not valid", mistakes)
@@ -76,7 +84,7 @@ def _check_metadata(value: Mapping[str, object] | None) -> dict[str, object]:
 
 
 CHECKS: Mapping[str, Callable[[Any], object]] = {
-    "user": _check_text,
+    "user": _check_user,
     "priority": lambda value: check_int("it", value, -MAX_PRIORITY, MAX_PRIORITY),
     "delay": seconds,
     "key": lambda value: None if value is None else _check_text(value),

@@ -25,7 +25,7 @@ from msgspec import Struct
 from packhorse import errors
 from packhorse.auth.access import Caller
 from packhorse.auth.audit_log import Auditor
-from packhorse.auth.rate_limits import Limit, limit_headers, refusal
+from packhorse.auth.rate_limits import Limit, limit_headers, refusal, token_share
 from packhorse.blobs.base import Blobs
 from packhorse.core import json
 from packhorse.core.models import Artifact, Stored
@@ -234,6 +234,9 @@ class Downloads:
             Limit("bytes-day", settings.download_bytes_per_day, DAY, "content-bytes", errors.QuotaExceeded),
         )
         self.limits = [each for each in every if each.most]
+        self._token_limits = [
+            each._replace(name=f"token-{each.name}", most=token_share(each.most, settings)) for each in self.limits
+        ]
 
     @contextmanager
     def audit_missing(self, caller: Caller, job_id: str, name: str) -> Iterator[None]:
@@ -246,20 +249,22 @@ class Downloads:
 
     async def admit(self, caller: Caller, size: int) -> Admitted:
         """Raises `TooManyDownloads`, `RateExceeded` or `QuotaExceeded`, and then charges nothing."""
-        charges = [
-            each.charge(caller.client or NOBODY, size if each.unit == "content-bytes" else 1) for each in self.limits
-        ]
+        limits = [(each, caller.client or NOBODY) for each in self.limits]
+        if caller.token:
+            limits = [*((each, caller.token) for each in self._token_limits), *limits]
+        charges = [each.charge(whose, size if each.unit == "content-bytes" else 1) for each, whose in limits]
+        charged = [each for each, _ in limits]
         spent = await self._spend(charges)
-        if (refused := refusal(self.limits, spent)) is not None:
+        if (refused := refusal(charged, spent)) is not None:
             raise refused
-        return Admitted(spent, charges, limit_headers(self.limits, spent))
+        return Admitted(spent, charges, charged, limit_headers(charged, spent))
 
     async def settle(self, caller: Caller, admitted: Admitted, unsent: int) -> None:
         """Refund the permit and the unsent bytes. The start of the download stays counted."""
         back = {"concurrent-requests": 1, "requests": 0, "content-bytes": unsent}
         charges = [
             charge._replace(amount=back[each.unit])
-            for each, charge in zip(self.limits, admitted.charges, strict=True)
+            for each, charge in zip(admitted.limits, admitted.charges, strict=True)
             if back[each.unit]
         ]
         try:
@@ -288,6 +293,7 @@ class Downloads:
 class Admitted(NamedTuple):
     spent: Spent
     charges: Sequence[Charge]
+    limits: Sequence[Limit]
     headers: dict[str, str]
 
 

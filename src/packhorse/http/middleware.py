@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -14,7 +14,7 @@ from litestar.types import ASGIApp, HTTPResponseStartEvent, HTTPScope, Message, 
 
 from packhorse import metrics
 from packhorse.auth.access import NOBODY, UNMARKED, Caller, check_route
-from packhorse.auth.authenticate import check_origin, first_header
+from packhorse.auth.authenticate import check_origin, first_header, is_encrypted
 from packhorse.auth.keys import PREFIX
 from packhorse.core import json
 from packhorse.errors import Forbidden
@@ -34,6 +34,9 @@ SHOWN_KEY = re.compile(rf"({PREFIX}[0-9a-f]{{20}})[0-9a-z]+")
 """A token in a path. Its id may be logged, its secret may not."""
 TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 CONTENT_TYPE = (b"content-type", JSON.encode())
+SAFE = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+HSTS = (b"strict-transport-security", b"max-age=31536000")
+"""For this host only: we do not know whose the others of its domain are."""
 
 
 @lru_cache(maxsize=2048)
@@ -131,7 +134,13 @@ class _Observed:
             self._enter("stream")
         elif first_header(headers, b"content-disposition") is not None:
             self._enter("download")
-        return {**message, "headers": [*headers, *self.trace.headers()]}
+        return {**message, "headers": [*headers, *self.trace.headers(), *self._safe_headers(headers)]}
+
+    def _safe_headers(self, headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """What every response has: no guessed media type, no copy in a cache unless the route says so, https only."""
+        given = {name.lower() for name, _ in headers}
+        found = [each for each in SAFE if each[0] not in given]
+        return [*found, HSTS] if is_encrypted(self._scope) else found
 
     def _enter(self, kind: str) -> None:
         if kind not in self._open:
@@ -188,6 +197,7 @@ class AuthMiddleware:
             check_route(caller, marks, scope["path_params"])  # a guard of Litestar's would be given a copy of the route
         except Forbidden as error:
             error.facts["headers"] = limits
+            services.audit.tell("api.forbidden", caller, route=scope["path_template"], scope=error.facts.get("scope"))
             raise
         scope["state"]["caller"] = caller
         if limits:

@@ -13,6 +13,7 @@ from litestar.di import NamedDependency
 
 from packhorse.auth.access import Caller
 from packhorse.auth.authenticate import Authenticator
+from packhorse.auth.rate_limits import token_share
 from packhorse.background.loop import AFTER_FAILURE, run_forever
 from packhorse.background.stats import StatsCounter
 from packhorse.background.webhooks import outbound_for
@@ -40,14 +41,14 @@ class HttpServices(Services):
         self.feed = Feed(store)
         self.authenticator = Authenticator(settings, store, self.keyring, self.audit)
         self.downloads = Downloads(settings, store, self.audit)
-        self.streams = Streams(settings.streams_limit)
+        self.streams = Streams(settings.streams_limit, token_share(settings.streams_limit, settings))
         self.outbound = outbound_for(settings)
 
     async def run(self) -> None:
         """The background tasks of a server."""
         tasks = [self.feed.run, self.keyring.run, self.audit.run, self.keep_current, self._tally]
         if self.authenticator.rates is not None:
-            tasks.append(self.authenticator.rates.run)
+            tasks.append(self.authenticator.run_rates)
         await asyncio.gather(*(_run_forever(each) for each in tasks))
 
     async def _tally(self) -> None:
@@ -58,12 +59,11 @@ class HttpServices(Services):
         with suppress(StoreError):
             await self.stats.flush()
         await self.audit.close()
-        if self.authenticator.rates is not None:
-            await self.authenticator.rates.give_back()
+        await self.authenticator.close()
 
     def key_end(self, caller: Caller) -> asyncio.Event | None:
-        """Set when the caller's key has ended: what is streamed to it is cut then."""
-        return self.keyring.end_of(caller.key_id) if caller.key_id else None
+        """Set when the caller's key or session has ended: what is streamed to it is cut then."""
+        return self.keyring.end_of(caller.key_id, caller.session) if caller.key_id else None
 
 
 FromServices = NamedDependency[HttpServices]

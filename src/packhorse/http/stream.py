@@ -124,24 +124,28 @@ async def wait_for_disconnect(receive: Receive) -> None:
 
 
 class Streams:
-    """Limits how many event streams each client has open: each costs a connection."""
+    """Limits how many event streams each client has open, and each token by itself: each costs a connection."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, token_limit: int = 0) -> None:
         self._limit = limit
+        self._token_limit = token_limit
         self._open: Counter[str] = Counter()
 
     def check(self, caller: Caller) -> None:
         """Raises `TooManyStreams`. Without keys there is no limit."""
-        if caller.client and self._limit and self._open[caller.client] >= self._limit:
-            raise TooManyStreams(limit=self._limit)
+        for name, limit in ((caller.client, self._limit), (caller.token, self._token_limit)):
+            if name and limit and self._open[name] >= limit:
+                raise TooManyStreams(limit=limit)
 
     async def count(self, caller: Caller, pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-        self._open[caller.client] += 1
+        names = [caller.client, caller.token] if caller.token else [caller.client]
+        self._open.update(names)
         try:
             async with aclosing(pieces):
                 async for piece in pieces:
                     yield piece
         finally:
-            self._open[caller.client] -= 1
-            if not self._open[caller.client]:
-                del self._open[caller.client]
+            self._open.subtract(names)
+            for name in names:
+                if not self._open[name]:
+                    del self._open[name]

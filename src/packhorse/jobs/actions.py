@@ -32,7 +32,8 @@ async def cancel(services: Services, caller: Caller, job_id: str) -> JobDocument
     """Cancel a waiting job at once, or ask the workers that run it to stop."""
     await services.job(caller, job_id)
     job = await services.transact(job_id, lambda job: lifecycle.cancel(job, now=services.store.now()))
-    return await services.document(job)
+    services.audit.tell("job.cancelled", caller, job_id=job_id)
+    return await services.document(job, caller)
 
 
 async def retry(services: Services, caller: Caller, job_id: str, stage: str | None = None) -> JobDocument:
@@ -44,7 +45,9 @@ async def retry(services: Services, caller: Caller, job_id: str, stage: str | No
             check_stage(job, stage)
         return lifecycle.retry(job, stage=stage, now=services.store.now())
 
-    return await services.document(await services.transact(job_id, decide))
+    job = await services.transact(job_id, decide)
+    services.audit.tell("job.retried", caller, job_id=job_id, run=job.run)
+    return await services.document(job)
 
 
 async def delete(services: Services, caller: Caller, job_id: str) -> None:

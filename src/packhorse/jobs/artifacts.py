@@ -21,6 +21,7 @@ from packhorse.core import json, publish_path
 from packhorse.core.models import Artifact, Job, Result, Stored, TaskId
 from packhorse.define.files import artifact_key, hash_name
 from packhorse.errors import ArtifactNotFound, BlobExists, BlobNotFound, CorruptRecord
+from packhorse.schemas.jobs import final_files
 from packhorse.store.base import Store
 
 T = TypeVar("T")
@@ -70,10 +71,11 @@ async def few_at_a_time(work: Callable[[G], Awaitable[T]], given: Iterable[G]) -
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def find_artifact(store: Store, job_id: str, name: str) -> Stored:
-    """Raises ArtifactNotFound."""
+async def find_artifact(store: Store, job_id: str, name: str, *, result_of: Job | None = None) -> Stored:
+    """Of what the stages made, or of the result of this job. Raises ArtifactNotFound."""
     results = (await store.results([job_id])).get(job_id, {})
-    for artifact in (artifact for result in results.values() for artifact in result.artifacts):
+    made = [artifact for result in results.values() for artifact in result.artifacts]
+    for artifact in made if result_of is None else final_files(result_of, results):
         if artifact.name == name:
             return artifact.file
     raise ArtifactNotFound(job_id=job_id, name=name)

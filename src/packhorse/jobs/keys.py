@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from packhorse.auth import access, keys
 from packhorse.auth.access import Caller
+from packhorse.auth.rate_limits import Limit, refusal
 from packhorse.define.options import seconds
-from packhorse.errors import Forbidden, InvalidInput
+from packhorse.errors import Forbidden, InvalidInput, RateExceeded, SessionNotFound, TooMany
 from packhorse.jobs.services import Services, read_field
 from packhorse.schemas import keys as schemas
 from packhorse.schemas.progress import iso
@@ -15,6 +16,9 @@ from packhorse.store.collections.keys import Key
 
 LONGEST = 10 * 366 * 86_400.0
 LONGEST_TOKEN = 30 * 86_400.0
+DAY = 86_400.0
+MOST_TOKENS = 100
+"""Tokens of one job that are kept."""
 
 
 async def list_keys(
@@ -80,8 +84,23 @@ async def create_token(
     lasting = _seconds("expires_in", expires_in, most=LONGEST_TOKEN)
     access.require(caller, "read")
     job = await services.job(caller, job_id)
+    await _make_room(services, caller, job.id)
     made = await keys.create_token(services.store, job, by=caller.key_id, client=caller.client, lasting=lasting)
     return _report_new(services, caller, "token.created", *made)
+
+
+async def _make_room(services: Services, caller: Caller, job_id: str) -> None:
+    """Raises TooMany for a job or a key with too many tokens."""
+    store, limit = services.store, Limit("tokens", services.settings.tokens_limit, DAY, "requests", RateExceeded)
+    if len(found := await records.list_of_job(store, job_id)) >= MOST_TOKENS:
+        ended = [each.id for each in found if not services.keyring.is_live(each)]
+        if not ended:
+            raise TooMany(reason=f"{MOST_TOKENS} valid tokens of one job; revoke one first")
+        await records.drop(store, ended)
+    if caller.client and limit.most:
+        refused = refusal([limit], await store.spend([limit.charge(caller.client, 1)]))
+        if refused is not None:
+            raise refused
 
 
 async def revoke_token(services: Services, caller: Caller, job_id: str, key_id: str) -> schemas.KeyDocument:
@@ -92,9 +111,10 @@ async def revoke_token(services: Services, caller: Caller, job_id: str, key_id: 
 
 
 async def audit(services: Services, caller: Caller, *, before: int | None = None, limit: int = 50) -> schemas.AuditPage:
-    """Who did what with which key, newest first."""
+    """Who did what with which key, newest first. Operators also see what callers without a valid key tried."""
     await services.audit.flush()
-    found = await audit_records.tail(services.store, caller.tenant, before=before, limit=limit + 1)
+    tenants = (caller.tenant, access.NOBODY.tenant) if caller.tenant == access.OPERATOR else (caller.tenant,)
+    found = await audit_records.tail(services.store, *tenants, before=before, limit=limit + 1)
     following = found[limit - 1].n if len(found) > limit else None
     return {"items": [schemas.audit_entry_to_json(each) for each in found[:limit]], "next": following}
 
@@ -104,15 +124,39 @@ async def start_session(services: Services, caller: Caller) -> schemas.SessionDo
     key = await services.keyring.get(caller.key_id) if caller.key_id else None
     if key is None or caller.session:
         raise Forbidden("Logging in takes a key, in the header Authorization.", scope="read")
-    session, text = await keys.start_session(services.store, key, services.settings.session)
+    settings = services.settings
+    session, text = await keys.start_session(
+        services.store, key, settings.session, address=caller.address, most=settings.sessions_limit
+    )
     services.audit.tell("session.started", caller, session_id=session.id)
     return {"session_id": session.id, "session": text, "ends_at": iso(session.ends_at)}
 
 
-async def end_session(services: Services, caller: Caller) -> None:
-    if caller.session:
-        await records.end_session(services.store, caller.session)
-        services.audit.tell("session.ended", caller, session_id=caller.session)
+async def list_sessions(
+    services: Services, caller: Caller, *, cursor: str | None = None, limit: int = 50
+) -> schemas.SessionsPage:
+    """The sessions that the caller may end and that let somebody in, newest first: of its key, or with the scope admin
+    those of its tenant."""
+    key_id = None if "admin" in caller.allowed else caller.key_id
+    found = await records.list_sessions(
+        services.store, tenant=caller.tenant, key_id=key_id, before=cursor, limit=limit + 1
+    )
+    following = found[limit - 1].id if len(found) > limit else None
+    now, idle = services.store.now(), services.settings.session_idle
+    live = [each for each in found[:limit] if not each.is_over(now, idle)]
+    return {"items": [schemas.session_to_json(each, caller.session) for each in live], "next": following}
+
+
+async def end_session(services: Services, caller: Caller, session_id: str = "") -> None:
+    """End the caller's own session, or the one that is named. Raises SessionNotFound."""
+    if session_id:
+        [found] = [None] if "\0" in session_id else await records.get_sessions(services.store, [session_id])
+        is_theirs = found is not None and ("admin" in caller.allowed or found.key_id == caller.key_id)
+        if found is None or found.tenant != caller.tenant or not is_theirs:
+            raise SessionNotFound(session_id=session_id[:100])
+    if ending := session_id or caller.session:
+        await records.end_session(services.store, ending)
+        services.audit.tell("session.ended", caller, session_id=ending)
 
 
 def _report_new(

@@ -22,7 +22,7 @@ from packhorse.jobs.promote import Destination
 from packhorse.jobs.stats import MOST_COUNTED, queue_stats
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log
-from packhorse.schemas.jobs import JobDocument, jobs_to_json
+from packhorse.schemas.jobs import JobDocument, jobs_to_json, public_job
 from packhorse.settings import Settings
 from packhorse.store.base import Finding, Store
 
@@ -123,8 +123,8 @@ class Services:
         """Where results can be promoted to, the default first."""
         self.transact = transact or Transactor(store)
         self.catalog = Catalog(store)
-        self.keyring = Keyring(store)
-        self.audit = Auditor(store, keep=settings.audit_keep)
+        self.keyring = Keyring(store, idle=settings.session_idle)
+        self.audit = Auditor(store, keep=settings.audit_keep, age=settings.audit_age)
         self.counts = Cached(lambda: store.counted(MOST_COUNTED), COUNTED, store.now)
         self.survey = Cached(lambda: queue_stats(store, settings.lease), OUTDATED, store.now)
         self.checked = Cached(lambda: store.check(), CHECKED, store.now)
@@ -152,6 +152,7 @@ class Services:
     async def documents(self, jobs: Sequence[Job]) -> list[JobDocument]:
         return await read_readable(partial(jobs_to_json, self.store), jobs)
 
-    async def document(self, job: Job) -> JobDocument:
+    async def document(self, job: Job, caller: Caller | None = None) -> JobDocument:
+        """The job; for a token, what the person who waits may know of it."""
         [document] = await jobs_to_json(self.store, [job])
-        return document
+        return document if caller is None or caller.job_id is None else public_job(document)

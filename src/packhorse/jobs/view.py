@@ -34,7 +34,7 @@ MOST_COUNTED = 1000
 
 async def job(services: Services, caller: Caller, job_id: str) -> job_schemas.JobDocument:
     """Raises JobNotFound."""
-    return await services.document(await services.job(caller, job_id))
+    return await services.document(await services.job(caller, job_id), caller)
 
 
 async def list_jobs(
@@ -136,9 +136,10 @@ async def log_lines(
     return found[:limit], found[limit - 1].n if len(found) > limit else None
 
 
-async def artifacts(services: Services, job: Job) -> list[job_schemas.ArtifactDocument]:
+async def artifacts(services: Services, caller: Caller, job: Job) -> list[job_schemas.ArtifactDocument]:
     results = (await services.store.results([job.id])).get(job.id, {})
-    return [job_schemas.artifact_to_json(each) for each in files_of(job, results)]
+    found = files_of(job, results) if caller.job_id is None else job_schemas.final_files(job, results)
+    return [job_schemas.artifact_to_json(each) for each in found]
 
 
 def files_of(job: Job, results: job_schemas.Results) -> list[Artifact]:

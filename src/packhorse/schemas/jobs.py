@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict, cast
 
 from packhorse.core import json, publish_path
+from packhorse.core.error_codes import CODES, EXCEPTION, INVALID, PERMANENT
 from packhorse.core.models import Artifact, Failure, Job, Result, Spec, Stopping, Stored, TaskId
 from packhorse.core.plan import Status, keep_periods
 from packhorse.core.redaction import mask
@@ -245,6 +246,44 @@ def result_to_json(job: Job, results: Results) -> Any:
     """The value of the last stage, or an object by stage if there are several last stages. Files become documents."""
     values = {plan.name: _value(job, plan.name, results) for plan in job.plan.sinks}
     return next(iter(values.values())) if len(values) == 1 else values
+
+
+def public_job(document: JobDocument) -> JobDocument:
+    """What the person who waits may know: how far it is and what came of it, not what it was given or how it works."""
+    alias = document["alias"]
+    hidden: Any = {
+        **dict.fromkeys(("created_by_client_id", "schedule_id", "tick", "input", "last_error")),
+        **{name: {} for name in ("parameters", "metadata", "result_object_keys", "keep")},
+        **{name: [] for name in ("inputs", "promoted_object_keys")},
+        "published_folder": None,
+        "trace_id": "",
+        "error": public_error(document["error"]),
+        "alias": None if alias is None else {**alias, "output": {}},
+    }
+    return cast(JobDocument, document | hidden)
+
+
+def public_error(error: ErrorDocument | None) -> ErrorDocument | None:
+    if error is None:
+        return None
+    message = error["message"] if is_for_user(error["code"]) else ""
+    return {"code": error["code"], "message": message, "stage": error["stage"], "detail": None}
+
+
+def public_event(event: Mapping[str, Any]) -> dict[str, Any]:
+    """An event for the person who waits: not who did it, and of an error only what is meant for them."""
+    hidden = {"worker"} if is_for_user(event.get("code", EXCEPTION)) else {"worker", "message"}
+    return {name: value for name, value in event.items() if name not in hidden}
+
+
+def is_for_user(code: str) -> bool:
+    """Whether a stage has chosen the code, and its message for the user; others are for those who run it."""
+    return (code not in CODES or code in (INVALID, PERMANENT)) and not code.startswith("HTTP_")
+
+
+def final_files(job: Job, results: Results) -> list[Artifact]:
+    """The files of the result of a completed job."""
+    return result_files(job, results) if job.status is Status.COMPLETED else []
 
 
 def result_files(job: Job, results: Results) -> list[Artifact]:

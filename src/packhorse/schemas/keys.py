@@ -4,7 +4,7 @@ from typing import Any, Literal, TypedDict
 
 from packhorse.schemas.progress import iso
 from packhorse.store.collections.audit import Entry
-from packhorse.store.collections.keys import Key
+from packhorse.store.collections.keys import Key, Session
 
 Unit = Literal["requests", "content-bytes", "concurrent-requests", "unfinished-jobs", "stored-bytes"]
 
@@ -71,6 +71,23 @@ class SessionDocument(TypedDict):
     ends_at: str | None
 
 
+class ListedSessionDocument(TypedDict):
+    """A browser session that lets somebody in; ``seen_at`` is when it was last used, to about a minute."""
+
+    session_id: str
+    key_id: str
+    address: str
+    created_at: str | None
+    seen_at: str | None
+    ends_at: str | None
+    is_current: bool
+
+
+class SessionsPage(TypedDict):
+    items: list[ListedSessionDocument]
+    next: str | None
+
+
 class AuditDocument(TypedDict):
     """An entry of the audit log; ``count`` is how many equal entries it stands for."""
 
@@ -103,6 +120,19 @@ def key_to_json(key: Key) -> KeyDocument:
         "created_by": key.created_by,
         "ends_at": iso(key.ends_at),
         "ended_by": key.ended_by,
+    }
+
+
+def session_to_json(session: Session, current: str = "") -> ListedSessionDocument:
+    """``current``: the id of the session that asks."""
+    return {
+        "session_id": session.id,
+        "key_id": session.key_id,
+        "address": session.address,
+        "created_at": iso(session.created_at),
+        "seen_at": iso(session.seen_at),
+        "ends_at": iso(session.ends_at),
+        "is_current": session.id == current,
     }
 
 

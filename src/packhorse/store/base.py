@@ -383,8 +383,11 @@ class Records(Protocol):
         itself; whoever took it before then finds another stamp.
         """
 
-    async def append(self, log: str, entries: Sequence[LogEntry], *, keep: int) -> None:
-        """Add entries to the log, in order, and drop the oldest beyond about ``keep``."""
+    async def append(self, log: str, entries: Sequence[LogEntry], *, keep: int, since: float = 0.0) -> None:
+        """Add entries to the log, in order. Drop the oldest of each of their topics beyond about ``keep``, and the
+        oldest of the log that are from before ``since``: only about a hundred more than were added, so that nothing
+        waits long, and a clock that is wrong for once does little harm.
+        """
 
     async def tail(self, log: str, *, topic: str = "", before: int | None = None, limit: int = 50) -> list[LogEntry]:
         """The newest entries numbered below ``before``, newest first; of the whole log, or of one topic."""

@@ -11,10 +11,11 @@ from urllib.parse import quote, unquote, urlencode
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar import Request, Response
+from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException, ValidationException
 
 from packhorse.auth.access import Caller
-from packhorse.auth.authenticate import FAILED_LOGINS, cookie_name, cookie_value, session_cookie
+from packhorse.auth.authenticate import FAILED_LOGINS, cookie_attributes, cookie_name, cookie_value, session_cookie
 from packhorse.core.text import plural
 from packhorse.errors import InvalidInput, PackhorseError, Unauthorized
 from packhorse.http import problems
@@ -93,7 +94,7 @@ def render_page(request: Page, template: str, *, status: int = 200, **told: Any)
     )
     answer = Response(text.encode(), status_code=status, media_type="text/html", headers=HEADERS)
     if said is not None:
-        answer.delete_cookie(said_cookie, path="/")
+        forget_cookie(request, answer, said_cookie)
     return answer
 
 
@@ -112,8 +113,13 @@ def redirect(request: Page, path: str, /, said: str = "", **query: Any) -> Respo
     answer = Response(b"", status_code=303, headers={**HEADERS, "Location": _url(request, path, **query)})
     if said:
         name = cookie_name(SAID, request.scope)
-        answer.set_cookie(name, quote(said), path="/", max_age=SAID_FOR, httponly=True, samesite="lax")
+        attributes = cookie_attributes(request.scope, name)
+        answer.cookies.append(Cookie(value=quote(said), max_age=SAID_FOR, **attributes))
     return answer
+
+
+def forget_cookie(request: Page, answer: Response[bytes], name: str) -> None:
+    answer.cookies.append(Cookie(value="", max_age=0, expires=0, **cookie_attributes(request.scope, name)))
 
 
 def error_page(request: Page, error: Exception) -> Response[bytes]:
@@ -129,7 +135,7 @@ def error_page(request: Page, error: Exception) -> Response[bytes]:
     answer.headers.update(headers)
     cookie = session_cookie(request.scope)
     if cookie_value(request.scope, cookie) is not None and _lets_nobody_in(request, error):
-        answer.delete_cookie(cookie, path=request.scope.get("root_path", "") or "/")
+        forget_cookie(request, answer, cookie)
     return answer
 
 

@@ -166,10 +166,15 @@ async def test_what_the_audit_has_dropped_has_left_the_index_of_its_tenant(
 ) -> None:
     await audit.append(redis_store, [entry(tenant="a/b")] * 5, keep=10)
 
-    await audit.append(redis_store, [entry(tenant="c")] * 10, keep=10)
+    await audit.append(redis_store, [entry(tenant="c")] * 10, keep=4)
 
-    assert found(raw, prefix) == {"audit", "audit:last", "audit:of:c"}
-    assert raw.zcard(f"{prefix}audit:of:c") == 10
+    assert found(raw, prefix) == {"audit", "audit:last", "audit:of:a%2Fb", "audit:of:c"}
+    assert (raw.zcard(f"{prefix}audit:of:c"), raw.xlen(f"{prefix}audit")) == (4, 9)
+
+    await audit.append(redis_store, [entry(at=redis_store.now(), tenant="d")], keep=4, age=500.0)
+
+    assert found(raw, prefix) == {"audit", "audit:last", "audit:of:d"}
+    assert raw.xlen(f"{prefix}audit") == 1
 
 
 @pytest.mark.parametrize("name", ["default", "gpu"])

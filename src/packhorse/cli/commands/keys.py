@@ -1,4 +1,4 @@
-"""`packhorse keys`, `tokens` and `audit`.
+"""`packhorse keys`, `tokens`, `sessions` and `audit`.
 
 Keys and audit go through the server for who has a key, and straight to the store for who has none yet.
 """
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from operator import itemgetter
 from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App, Group, Parameter
 
 from packhorse.auth import keys
 from packhorse.cli import output
@@ -36,6 +36,8 @@ COLUMNS = ("key", "tenant", "scopes", "name", "user", "created", "ends")
 app = App("keys", help="Make, list, show, rotate and revoke keys.")
 
 tokens = App("tokens", help="Make, list and revoke tokens of one job.")
+
+sessions = App("sessions", group_commands=Group("Commands"), result_action="return_value")
 
 Scopes = Annotated[Sequence[str], Parameter(name="--scope", negative=())]
 KeyId = Annotated[str, Parameter(help="Its id.")]
@@ -158,6 +160,31 @@ def revoke_token(job: OfJob, token: str, /, *, remote: Remote = Remote()) -> Non
     remote.print_one(ended, f"Token {ended['key_id']} has ended.", to=output.message)
 
 
+@sessions.default
+@sessions.command(name="list")
+def list_sessions(*, remote: Remote = Remote()) -> None:
+    """List the browsers that are logged in with your key; with the scope admin, with any key of your tenant."""
+    with remote.client() as client:
+        found = client.sessions()
+    columns = ("session", "key", "address", "started", "used", "ends")
+    row = itemgetter("session_id", "key_id", "address", "created_at", "seen_at", "ends_at")
+    remote.print_list(found, columns, row, "No browser is logged in.")
+
+
+@sessions.command(name="end")
+def end_session(session: str, /, *, remote: Remote = Remote()) -> None:
+    """Log a browser out. What is streamed to it is cut within a second.
+
+    Parameters
+    ----------
+    session
+        The id of the session.
+    """
+    with remote.client() as client:
+        client.end_session(session)
+    remote.print_one({"session_id": session}, f"Session {session} has ended.", to=output.message)
+
+
 def audit(*, limit: Whole = 50, places: Places = Places(), remote: Remote = Remote()) -> None:
     """Show who did what with which key, newest first: with a key, your tenant's; straight at the store, everybody's.
 
@@ -214,7 +241,8 @@ class StoreKeys:
     def _audit(self, event: str, key: Key, **details: str) -> None:
         about = {"key_id": key.id, **details}
         entry = Entry(at=self._store.now(), event=event, tenant=key.tenant, actor=OPERATOR, details=about)
-        self._run(audit_records.append(self._store, [entry], keep=self._settings.audit_keep))
+        keep, age = self._settings.audit_keep, self._settings.audit_age
+        self._run(audit_records.append(self._store, [entry], keep=keep, age=age))
 
 
 @contextmanager

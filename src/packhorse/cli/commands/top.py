@@ -23,6 +23,7 @@ from packhorse.cli.commands.operations import WORKER_COLUMNS, overview, percenti
 from packhorse.cli.options import Remote
 from packhorse.client import Client, Json
 from packhorse.errors import Unreachable
+from packhorse.log import escape
 from packhorse.web.widgets.formatting import percent
 
 PERIOD = 1.0  # seconds between looks
@@ -65,7 +66,7 @@ def _watch(client: Client) -> None:
             try:
                 page = _page(_read(client))
             except Unreachable as error:
-                page = Text(f"{error.message} Trying again.", style="red")
+                page = Text(f"{escape(error.message)} Trying again.", style="red")
             live.update(page, refresh=True)
             if leaves(PERIOD):
                 return

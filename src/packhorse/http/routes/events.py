@@ -20,6 +20,7 @@ from packhorse.http.requests import Id, Number
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.http.stream import Streamed
 from packhorse.schemas.job_details import event_to_json, line_to_json
+from packhorse.schemas.jobs import public_event
 from packhorse.schemas.progress import PositionDocument, StageDocument
 from packhorse.store.base import Line
 
@@ -62,7 +63,12 @@ LastEvent = Annotated[
 ]
 
 
-@get("/jobs/{job_id:str}/events", scope="read", responses={**error_responses(JobNotFound, TooManyStreams), 200: STREAM})
+@get(
+    "/jobs/{job_id:str}/events",
+    scope="read",
+    tokens=True,
+    responses={**error_responses(JobNotFound, TooManyStreams), 200: STREAM},
+)
 async def events(
     services: FromServices,
     caller: FromCaller,
@@ -75,10 +81,11 @@ async def events(
     """A snapshot, then every event after number `after` (or Last-Event-ID) until the run has ended.
 
     Events of type progress and log have no id: they are not history. `log_after` is the number of the last line of log
-    that is already known; `log=false` leaves the log out.
+    that is already known; `log=false` leaves the log out. A token is sent no log.
     """
     after = last_event(last_event_id, after)
-    return await stream_events(services, caller, job_id, after, log_after if log else None)
+    wants_log = log and caller.job_id is None
+    return await stream_events(services, caller, job_id, after, log_after if wants_log else None)
 
 
 async def stream_events(
@@ -115,7 +122,7 @@ class _Following:
                     yield frame
 
     async def _snapshot(self, job: Job) -> bytes:
-        shape = await self._services.document(job)
+        shape = await self._services.document(job, self._caller)
         self._stages = shape["stages"]
         self._position = {
             "stage": shape["stage"],
@@ -194,7 +201,8 @@ class _Following:
 
     def _happened(self, event: Event) -> bytes:
         self._n = event.n
-        return _frame(event.type, event_to_json(event), event.n)
+        data = event_to_json(event)
+        return _frame(event.type, data if self._caller.job_id is None else public_event(data), event.n)
 
     def _written(self, line: Line) -> list[bytes]:
         known, self._line = self._line, max(self._line, line.n)

@@ -128,7 +128,7 @@ JOB = response_spec(JobDocument, JSON, "The job; its `ETag` changes with anythin
 SAME = ResponseSpec(None, description="The job has not changed.", generate_examples=False)
 
 
-@get("/jobs/{job_id:str}", scope="read", responses={**error_responses(JobNotFound), 200: JOB, 304: SAME})
+@get("/jobs/{job_id:str}", scope="read", tokens=True, responses={**error_responses(JobNotFound), 200: JOB, 304: SAME})
 async def get_job(services: FromServices, caller: FromCaller, job_id: Id, known: Known = None) -> ASGIApp:
     """One job."""
     body = json.encode(await view.job(services, caller, job_id))
@@ -145,7 +145,7 @@ async def explain(services: FromServices, caller: FromCaller, job_id: Id) -> Exp
     return {"reasons": await view.explain(services, await services.job(caller, job_id))}
 
 
-@get("/jobs/{job_id:str}/estimate", scope="read", responses=error_responses(JobNotFound))
+@get("/jobs/{job_id:str}/estimate", scope="read", tokens=True, responses=error_responses(JobNotFound))
 async def estimate(services: FromServices, caller: FromCaller, job_id: Id) -> EstimateDocument:
     """How much longer the job will run, estimated from runs of its stages in the last days and from its progress."""
     return await view.estimate(services, await services.job(caller, job_id))
@@ -159,7 +159,13 @@ async def history(
     return await view.history(services, await services.job(caller, job_id), after=after, limit=limit)
 
 
-@post("/jobs/{job_id:str}/cancel", scope="cancel", status_code=202, **json_body(Nothing, JobNotFound, NotAllowed))
+@post(
+    "/jobs/{job_id:str}/cancel",
+    scope="cancel",
+    tokens=True,
+    status_code=202,
+    **json_body(Nothing, JobNotFound, NotAllowed),
+)
 async def cancel(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id) -> JobDocument:
     """Cancel the job now, or ask its worker to stop it."""
     await read_json(request, Nothing)

@@ -9,7 +9,7 @@ from litestar.params import FromQuery, QueryParameter
 from msgspec import Struct, field
 
 from packhorse.auth.access import ANY, Caller
-from packhorse.errors import JobNotFound, KeyNotFound
+from packhorse.errors import JobNotFound, KeyNotFound, SessionNotFound, TooMany
 from packhorse.http.openapi import error_responses, json_body
 from packhorse.http.requests import LARGEST, HttpRequest, Id, PageSize, read_json
 from packhorse.http.services import FromCaller, FromServices, HttpServices
@@ -94,7 +94,7 @@ async def get_key(services: FromServices, caller: FromCaller, key_id: Id) -> sch
 
 @get("/keys/{key_id:str}/limits", scope="admin", responses=error_responses(KeyNotFound))
 async def key_limits(services: FromServices, caller: FromCaller, key_id: Id) -> schemas.LimitsPage:
-    """What is left of the limits of a key. A key, its tokens and the key that replaces it share their limits."""
+    """What is left of the limits of a key. A key and the key that replaces it share their limits."""
     return {"items": await limits_left(services, caller, key_id), "next": None}
 
 
@@ -104,7 +104,7 @@ async def list_tokens(services: FromServices, caller: FromCaller, job_id: Id) ->
     return {"items": await keys.list_tokens(services, caller, job_id), "next": None}
 
 
-@post("/jobs/{job_id:str}/tokens", scope="submit", **json_body(AskedToken, JobNotFound))
+@post("/jobs/{job_id:str}/tokens", scope="submit", **json_body(AskedToken, JobNotFound, TooMany))
 async def create_token(
     request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id
 ) -> schemas.MadeKeyDocument:
@@ -138,10 +138,27 @@ async def log_in(services: FromServices, caller: FromCaller) -> schemas.SessionD
     return await keys.start_session(services, caller)
 
 
+@get("/sessions", scope="read", responses=error_responses())
+async def list_sessions(
+    services: FromServices, caller: FromCaller, cursor: FromQuery[str | None] = None, limit: PageSize = 50
+) -> schemas.SessionsPage:
+    """The browser sessions of this key, newest first; with the scope admin, those of all keys of the tenant."""
+    return await keys.list_sessions(services, caller, cursor=cursor, limit=limit)
+
+
 @delete("/sessions/current", scope="read", status_code=204, responses=error_responses())
 async def log_out(services: FromServices, caller: FromCaller) -> None:
     """End the session of this request; without one, nothing happens."""
     await keys.end_session(services, caller)
+
+
+@delete("/sessions/{session_id:str}", scope="read", status_code=204, responses=error_responses(SessionNotFound))
+async def end_session(services: FromServices, caller: FromCaller, session_id: Id) -> None:
+    """Log a browser out: one that has logged in with this key, or with the scope admin any of the tenant.
+
+    What is streamed to it is cut within a second.
+    """
+    await keys.end_session(services, caller, session_id)
 
 
 async def limits_left(services: HttpServices, caller: Caller, key_id: str) -> list[schemas.LimitDocument]:

@@ -40,16 +40,17 @@ REFUSING = (JobNotFound, BlobUnavailable, RangeNotSatisfiable, TooManyDownloads,
 METHODS = (HttpMethod.GET, HttpMethod.HEAD)
 
 
-@get("/jobs/{job_id:str}/artifacts", scope="read", responses=error_responses(JobNotFound))
+@get("/jobs/{job_id:str}/artifacts", scope="read", tokens=True, responses=error_responses(JobNotFound))
 async def artifacts(services: FromServices, caller: FromCaller, job_id: Id) -> ArtifactsPage:
-    """The files that the job's stages have produced so far."""
-    return {"items": await view.artifacts(services, await services.job(caller, job_id)), "next": None}
+    """The files that the job's stages have produced so far; for a token, those of the result."""
+    return {"items": await view.artifacts(services, caller, await services.job(caller, job_id)), "next": None}
 
 
 @route(
     "/jobs/{job_id:str}/artifacts/{name:path}",
     http_method=METHODS,
     scope="read",
+    tokens=True,
     responses={**error_responses(*REFUSING, ArtifactNotFound), **SENT},
 )
 async def artifact(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id, name: Id) -> ASGIApp:
@@ -61,6 +62,7 @@ async def artifact(request: HttpRequest, services: FromServices, caller: FromCal
     "/jobs/{job_id:str}/result",
     http_method=METHODS,
     scope="read",
+    tokens=True,
     responses={**error_responses(*REFUSING, NotFinished), **SENT},
 )
 async def result(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id) -> ASGIApp:
@@ -74,7 +76,8 @@ async def send_artifact(
     """Raises JobNotFound, ArtifactNotFound and what a download may be refused with."""
     with services.downloads.audit_missing(caller, job_id, name):
         job = await services.job(caller, job_id)
-        file = await find_artifact(services.store, job.id, name)
+        only = None if caller.job_id is None else job
+        file = await find_artifact(services.store, job.id, name, result_of=only)
     content = download.file_content(services.blobs, file, label=name, filename=file.name)
     return _answer(request, services, caller, job_id, content)
 

@@ -232,6 +232,7 @@ class Submission:
 
     async def _shown(self, job: Job, spec: Spec) -> JobDocument:
         if job.id == self._new_job.job_id:
+            self._services.audit.tell("job.submitted", self._caller, job_id=job.id)
             return new_job_to_json(job, spec)
         return await self._services.document(job)  # this key was used before, and that job may have got far
 

@@ -96,6 +96,7 @@ async def try_webhook(
         at=now,
         body=webhooks.trial_message(endpoint, now),
     )
+    services.audit.tell("webhook.tested", caller, webhook_id=endpoint.id, status=reply.status)
     return {"delivered": not reply.error, "status": reply.status, "error": reply.error}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 from msgspec import Struct, field
@@ -37,19 +38,27 @@ class Entry(Struct, frozen=True, omit_defaults=True):
     n: int = 0
 
 
-async def append(store: Records, entries: Sequence[Entry], *, keep: int) -> None:
-    """Append, and drop about as many of the oldest as there are beyond ``keep``, of whatever tenant."""
-    await store.append(LOG, [LogEntry(json.encode(entry), _topic(entry.tenant)) for entry in entries], keep=keep)
+async def append(store: Records, entries: Sequence[Entry], *, keep: int, age: float = inf) -> None:
+    """Append, and drop the oldest: beyond about ``keep`` per tenant, and those older than ``age`` seconds.
+
+    What one tenant does drops no entry of another.
+    """
+    written = [LogEntry(json.encode(entry), _topic(entry.tenant), at=entry.at) for entry in entries]
+    await store.append(LOG, written, keep=keep, since=max(0.0, store.now() - age))
 
 
-async def tail(store: Records, tenant: str | None = None, *, before: int | None = None, limit: int = 50) -> list[Entry]:
-    """Entries of the tenant, or of all, newest first, numbered below ``before``; without unreadable ones."""
-    topic = "" if tenant is None else _topic(tenant)
-    return await readable_page(
-        lambda most: store.tail(LOG, topic=topic, before=before, limit=most),
-        limit,
-        lambda each: replace(json.record(each.body, Entry), n=each.n),
-    )
+async def tail(store: Records, *tenants: str, before: int | None = None, limit: int = 50) -> list[Entry]:
+    """Entries of these tenants, or of all, newest first, numbered below ``before``; without unreadable ones.
+
+    ``""``: of callers nobody knows.
+    """
+    topics = [_topic(tenant) for tenant in tenants] or [""]
+
+    async def read(most: int) -> list[LogEntry]:
+        pages = [await store.tail(LOG, topic=topic, before=before, limit=most) for topic in topics]
+        return sorted((each for page in pages for each in page), key=lambda each: -each.n)[:most]
+
+    return await readable_page(read, limit, lambda each: replace(json.record(each.body, Entry), n=each.n))
 
 
 def _topic(tenant: str) -> str:

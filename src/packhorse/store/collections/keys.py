@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -66,6 +66,11 @@ async def list_of_job(store: Records, job_id: str) -> list[Key]:
     return readable(reversed(await scan_all(store, KEY, f"job/{job_id}")), _key)
 
 
+async def drop(store: Records, ids: Sequence[str]) -> None:
+    """Forget these keys or tokens."""
+    await store.put([Drop(KEY, id) for id in ids], quiet=True)
+
+
 async def end(store: Records, key_id: str, at: float, by: str) -> Key | None:
     """Let the key end then; an end is never moved later. Returns the key as it is stored, None if it is unknown."""
 
@@ -103,34 +108,78 @@ class Session(Struct, frozen=True):
     ends_at: float
     is_ended: bool = False
     """The user has logged out. Stored beside the time, so that no server whose clock is behind lets it in."""
+    tenant: str = ""
+    address: str = ""
+    """From where it was started."""
+    seen_at: float = 0.0
+    """When it was used last, to about a minute."""
+
+    def is_over(self, now: float, idle: float) -> bool:
+        """Whether it lets nobody in: it has ended, or was not used for ``idle`` seconds (0: as long as it lasts)."""
+        return self.is_ended or now >= self.ends_at or bool(idle and now >= self.seen_at + idle)
 
 
-async def add_session(store: Records, session: Session) -> None:
-    """Keep it until `REMEMBERED` after its end, at least. Drops some that are older."""
+async def add_session(store: Records, session: Session, *, most: int = 0) -> None:
+    """Keep it until `REMEMBERED` after its end, at least. Drops some that are older.
+
+    Of a key with ``most`` sessions, those that have ended go first, then the oldest. 0: there may be any number.
+    """
     past = time_place(store.now() - REMEMBERED)
-    old = await store.scan(SESSION, "end", before=past, limit=DROPPED)
-    await store.put([*(Drop(SESSION, each.id) for each in old), _put_session(session, stamp=0)], quiet=True)
+    gone = {each.id for each in await store.scan(SESSION, "end", before=past, limit=DROPPED)}
+    if most:
+        found = await store.scan(SESSION, f"key/{session.key_id}", limit=most + DROPPED)
+        kept = [json.record(each.body, Session) for each in found if each.id not in gone]
+        kept.sort(key=lambda each: (not each.is_ended, each.id))
+        gone |= {each.id for each in kept[: max(0, len(kept) + 1 - most)]}
+    await store.put([*(Drop(SESSION, id) for id in sorted(gone)), _put_session(session, stamp=0)], quiet=True)
 
 
-async def get_session(store: Records, session_id: str) -> Session | None:
-    """The session, ended or not; None if there is none. Raises `CorruptRecord`."""
-    [found] = await store.fetch(SESSION, [session_id])
-    return None if found is None else json.record(found.body, Session)
+async def get_sessions(store: Records, ids: Sequence[str]) -> list[Session | None]:
+    """In the order of ``ids``, ended or not; None where there is none, or it cannot be read. One read for all."""
+    found = [[] if each is None else [each] for each in await store.fetch(SESSION, ids)]
+    return [next(iter(readable(each, _session)), None) for each in found]
+
+
+async def list_sessions(
+    store: Records, *, tenant: str, key_id: str | None = None, before: str | None = None, limit: int = 50
+) -> list[Session]:
+    """Sessions of the tenant, or of one key, ended ones too, newest first, older than the id ``before``."""
+    index = f"tenant/{tenant}" if key_id is None else f"key/{key_id}"
+    found = await readable_page(
+        lambda most: store.scan(SESSION, index, before=before, limit=most, newest=True), limit, _session
+    )
+    return [each for each in found if each.tenant == tenant]
 
 
 async def end_session(store: Records, session_id: str) -> None:
     """End it, to be `REMEMBERED` from now on. Does nothing if it is unknown or has ended before."""
     now = store.now()
+    await _change_session(store, session_id, lambda session: replace(session, ends_at=now, is_ended=True))
+
+
+async def touch_session(store: Records, session_id: str) -> None:
+    """It is used now. Does nothing if it is unknown or has ended before."""
+    now = store.now()
+    await _change_session(store, session_id, lambda session: replace(session, seen_at=max(now, session.seen_at)))
+
+
+async def _change_session(store: Records, session_id: str, change: Callable[[Session], Session]) -> None:
+    now = store.now()
 
     def decide(found: Record | None) -> tuple[Put | None, None]:
-        session = None if found is None else json.record(found.body, Session)
-        if found is None or session is None or session.ends_at <= now:
+        session = None if found is None else _session(found)
+        if found is None or session is None or session.is_ended or session.ends_at <= now:
             return None, None
-        return _put_session(replace(session, ends_at=now, is_ended=True), stamp=found.stamp), None
+        return _put_session(change(session), stamp=found.stamp), None
 
     await update(store, SESSION, session_id, decide)
 
 
+def _session(found: Record) -> Session:
+    return json.record(found.body, Session)
+
+
 def _put_session(session: Session, stamp: int) -> Put:
-    index = (IndexEntry("end", time_place(session.ends_at, session.id)),)
-    return Put(SESSION, session.id, json.encode(session), stamp=stamp, index=index)
+    index = [IndexEntry("end", time_place(session.ends_at, session.id))]
+    index += [IndexEntry(name, session.id) for name in (f"key/{session.key_id}", f"tenant/{session.tenant}")]
+    return Put(SESSION, session.id, json.encode(session), stamp=stamp, index=tuple(index))

@@ -139,14 +139,14 @@ class Records(Handle):
         found = await session.whole(SQL.take, self._clock.parameter(), kind, lane, limit, seconds)
         return [Record(*record) for *record, _ in sorted(found, key=lambda row: (row["was_due"], row["id"]))]
 
-    async def append(self, log: str, entries: Sequence[LogEntry], *, keep: int) -> None:
+    async def append(self, log: str, entries: Sequence[LogEntry], *, keep: int, since: float = 0.0) -> None:
         if entries:
-            await self._append(log, entries, keep)
+            await self._append(log, entries, keep, since)
 
     @keep
-    async def _append(self, session: Session, log: str, entries: Sequence[LogEntry], keep: int) -> None:
+    async def _append(self, session: Session, log: str, entries: Sequence[LogEntry], keep: int, since: float) -> None:
         bodies, topics = [entry.body for entry in entries], [clean(entry.topic) for entry in entries]
-        await session.whole(SQL.append, log, bodies, topics, keep)
+        await session.whole(SQL.append, log, bodies, topics, [entry.at for entry in entries], keep, since)
 
     @read
     async def tail(

@@ -79,11 +79,11 @@ class RecordStore(Session):
         flat = await self._link.run("take", self.now.argument(), kind, lane, limit, seconds, *FIELDS)
         return [_record(kind, flat[i].decode(), flat[i + 1]) for i in range(0, len(flat), 2)]
 
-    async def append(self, log: str, entries: Sequence[LogEntry], *, keep: int) -> None:
+    async def append(self, log: str, entries: Sequence[LogEntry], *, keep: int, since: float = 0.0) -> None:
         self._open()
         if entries:
-            flat = [part for entry in entries for part in (quote(entry.topic, safe=""), as_text(entry.body))]
-            await self._link.run("append", log, keep, pack(flat))
+            packed = pack([(quote(entry.topic, safe=""), repr(entry.at), as_text(entry.body)) for entry in entries])
+            await self._link.run("append", log, keep, since, packed)
 
     async def tail(self, log: str, *, topic: str = "", before: int | None = None, limit: int = 50) -> list[LogEntry]:
         self._open()
@@ -98,7 +98,10 @@ class RecordStore(Session):
             [numbers] = await self._link.ask([page])
             pages = await self._link.ask([["XRANGE", log, n.decode(), n.decode()] for n in numbers])
             found = [entry for page in pages for entry in page]
-        return [LogEntry(fields[3], unquote(fields[1].decode()), int(id.partition(b"-")[0])) for id, fields in found]
+        return [
+            LogEntry(fields[5], unquote(fields[1].decode()), int(id.partition(b"-")[0]), float(fields[3]))
+            for id, fields in found
+        ]
 
 
 def _facts(write: Put | Drop) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from packhorse.core.records import Drop, IndexEntry, LogEntry, Put, Record, Ref
@@ -14,6 +15,8 @@ SQL = sql_files.load(__package__, "records")
 
 LAST = 2**62
 """Above every number of a log."""
+TRIMMED = 100
+"""Old entries of a log that an append looks at, beside as many as it adds."""
 
 
 class Records(Handle):
@@ -62,13 +65,20 @@ class Records(Handle):
         return [Record(*db.row(SQL.take, (now + seconds, kind, id))) for (id,) in due]
 
     @write
-    def append(self, db: Session, log: str, entries: Sequence[LogEntry], *, keep: int) -> None:
+    def append(self, db: Session, log: str, entries: Sequence[LogEntry], *, keep: int, since: float = 0.0) -> None:
         if not entries:
             return
         [last] = db.row(SQL.advance_log, (log, len(entries)))
+        topics = Counter(entry.topic for entry in entries)
+        ends = {topic: db.row(SQL.advance_topic, (log, topic, count))[0] for topic, count in topics.items()}
         for n, entry in enumerate(entries, last - len(entries) + 1):
-            db.execute(SQL.append, (log, n, entry.topic, entry.body))
-        db.execute(SQL.trim_log, (log, last - keep))
+            nth = ends[entry.topic] - topics[entry.topic] + 1
+            topics[entry.topic] -= 1
+            db.execute(SQL.append, (log, n, entry.topic, nth, entry.at, entry.body))
+        window = len(entries) + TRIMMED
+        for topic, end in ends.items():
+            db.execute(SQL.trim_topic, (log, topic, window, end - keep))
+        db.execute(SQL.trim_old, (log, window, since))
 
     @read
     def tail(

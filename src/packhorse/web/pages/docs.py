@@ -20,10 +20,18 @@ METHODS = ("get", "head", "post", "put", "patch", "delete")
 SOME: Mapping[str, Any] = {"string": "…", "integer": 0, "number": 0, "boolean": False, "object": {}, "array": []}
 
 
-@get("/docs", scope=None, include_in_schema=False, sync_to_thread=False)
+AT, ROOT = "http://packhorse.invalid", "/packhorse.invalid"
+"""In the page that is kept, for the address and the path that only a request knows."""
+
+
+@get("/docs", scope=None, include_in_schema=False, sync_to_thread=True)
 def docs(request: Request[Any, Any, Any]) -> Response[bytes]:
-    root = quote(request.scope.get("root_path", ""))
-    text = docs_page(request.app.openapi_schema.to_schema(), str(request.base_url).rstrip("/"), root)
+    """In a thread: writing the page takes a while, and anybody may ask for it."""
+    kept: str | None = request.app.state.get("docs_page")
+    if kept is None:
+        kept = request.app.state.docs_page = docs_page(request.app.openapi_schema.to_schema(), AT, ROOT)
+    at, root = escape(str(request.base_url).rstrip("/")), escape(quote(request.scope.get("root_path", "")))
+    text = kept.replace(AT, at).replace(ROOT, root)
     return Response(text.encode(), media_type="text/html", headers=HEADERS)
 
 

@@ -153,7 +153,7 @@ async def ask_delete(request: Page, job_id: FromPath[str]) -> Response[bytes]:
     access.require(caller, "read")
     found = await services.job(caller, job_id)
     shape = await services.document(found)
-    files = len(await view.artifacts(services, found)) + len(shape["inputs"])
+    files = len(await view.artifacts(services, caller, found)) + len(shape["inputs"])
     return render_page(request, "job_delete.html", job=shape, files=files)
 
 

@@ -1,4 +1,4 @@
-"""``/login`` and ``/logout``: a key is typed once; the browser keeps a cookie that no script can read."""
+"""``/login``, ``/logout``, ``/sessions``: a key is typed once; the browser keeps a cookie that no script can read."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from urllib.parse import parse_qsl, unquote, urlencode
 
 from litestar import Response, get, post
 from litestar.datastructures import Cookie
-from litestar.params import QueryParameter
+from litestar.params import FromPath, FromQuery, QueryParameter
 
 from packhorse.auth.access import check_route
-from packhorse.auth.authenticate import session_cookie
+from packhorse.auth.authenticate import cookie_attributes, session_cookie
 from packhorse.errors import Forbidden, TooMany, Unauthorized
 from packhorse.http.services import HttpServices
 from packhorse.jobs import keys
 from packhorse.schemas.keys import SessionDocument
 from packhorse.web.forms import form
-from packhorse.web.render import Page, redirect, render_page, services_and_caller
+from packhorse.web.render import Page, forget_cookie, redirect, render_page, services_and_caller
 
 Next = Annotated[str, QueryParameter(description="The page to go to afterwards.")]
 
@@ -49,7 +49,23 @@ async def enter(request: Page) -> Response[bytes]:
 async def leave(request: Page) -> Response[bytes]:
     await keys.end_session(*services_and_caller(request))
     response = redirect(request, "/login", said="You are logged out.")
-    response.delete_cookie(session_cookie(request.scope), path=_root(request))
+    forget_cookie(request, response, session_cookie(request.scope))
+    return response
+
+
+@get("/sessions", scope="read", include_in_schema=False)
+async def sessions(request: Page, cursor: FromQuery[str | None] = None) -> Response[bytes]:
+    found = await keys.list_sessions(*services_and_caller(request), cursor=cursor)
+    return render_page(request, "sessions.html", sessions=found["items"], next=found["next"], query={"cursor": cursor})
+
+
+@post("/sessions/{session_id:str}/end", scope="read", include_in_schema=False, status_code=303)
+async def end_session(request: Page, session_id: FromPath[str]) -> Response[bytes]:
+    services, caller = services_and_caller(request)
+    await keys.end_session(services, caller, session_id)
+    response = redirect(request, "/sessions", said=f"Session {session_id} has ended.")
+    if session_id == caller.session:
+        forget_cookie(request, response, session_cookie(request.scope))
     return response
 
 
@@ -65,21 +81,11 @@ async def _log_in(request: Page, key: str) -> SessionDocument:
 def _cookie(request: Page, session: SessionDocument) -> Cookie:
     """For links from elsewhere it is sent along (lax), so that an address can be shared; writes are checked."""
     lasting = datetime.fromisoformat(session["ends_at"] or "") - datetime.now(UTC)
-    # A proxy that is not ours to trust can only make the cookie stricter by claiming https.
-    is_encrypted = "https" in (request.scope["scheme"], request.headers.get("x-forwarded-proto"))
     return Cookie(
-        key=session_cookie(request.scope),
         value=session["session"],
-        path=_root(request),
         max_age=max(1, int(lasting.total_seconds())),
-        httponly=True,
-        secure=is_encrypted,
-        samesite="lax",
+        **cookie_attributes(request.scope, session_cookie(request.scope)),
     )
-
-
-def _root(request: Page) -> str:
-    return request.scope.get("root_path", "") or "/"
 
 
 def _page_of_ours(request: Page, next: str) -> tuple[str, str]:
@@ -94,4 +100,4 @@ def _page_of_ours(request: Page, next: str) -> tuple[str, str]:
     return path, urlencode(parse_qsl(query))
 
 
-ROUTES = [login, enter, leave]
+ROUTES = [login, enter, leave, sessions, end_session]

@@ -13,7 +13,6 @@ from litestar.params import FromPath
 from litestar.types import ASGIApp
 
 from packhorse.auth.access import Caller, check_route
-from packhorse.core.error_codes import CODES
 from packhorse.errors import NotFound, PackhorseError
 from packhorse.http import problems
 from packhorse.http.requests import Number
@@ -21,12 +20,10 @@ from packhorse.http.routes.events import last_event, stream_events
 from packhorse.http.routes.results import send_artifact, send_result
 from packhorse.http.services import HttpServices
 from packhorse.jobs import actions, view
-from packhorse.schemas.jobs import ErrorDocument, JobDocument
+from packhorse.schemas.jobs import JobDocument, public_error
 from packhorse.web.render import Page, redirect, render_page
 
 ENDED = ("completed", "failed", "cancelled")
-UNTOLD = frozenset(CODES) - {"INVALID", "PERMANENT"}
-"""Codes of failures whose message is for those who run it. Other codes a stage has chosen, and its words with them."""
 
 
 def gone(request: Page, error: Exception) -> Response[bytes]:
@@ -60,7 +57,7 @@ async def waiting(request: Page, token: FromPath[str]) -> Response[bytes]:
             ahead=next((each["ahead"] for each in found.reasons if "ahead" in each), None),
             estimate=found.estimate,
             files=[each for each in found.artifacts if each["object_key"] in sinks] if sinks else [],
-            why=_told(job["error"]),
+            why=None if (error := public_error(job["error"])) is None else error["message"],
         )
     )
 
@@ -101,7 +98,7 @@ async def _holder(request: Page, token: str, scope: str) -> tuple[HttpServices, 
     await services.authenticator.admit(caller)
     if caller.job_id is None:
         raise NotFound(path="/p/…")  # a key is no token: it is not to be shown around in addresses
-    check_route(caller, {"scope": scope}, {"job_id": caller.job_id})
+    check_route(caller, {"scope": scope, "tokens": True}, {"job_id": caller.job_id})
     return services, caller, caller.job_id
 
 
@@ -123,13 +120,6 @@ def _gather(value: Any, found: set[str]) -> None:
     elif isinstance(value, list):
         for each in value:
             _gather(each, found)
-
-
-def _told(error: ErrorDocument | None) -> str | None:
-    """What a stage wanted them to know; what went wrong inside is for others."""
-    if error is None or error["code"] in UNTOLD or error["code"].startswith("HTTP_"):
-        return None
-    return str(error["message"])
 
 
 def _private(answer: Response[bytes]) -> Response[bytes]:

@@ -294,15 +294,26 @@ CREATE TABLE @record_index (
 
 CREATE INDEX record_index_by_record ON @record_index (kind, id);
 
+-- n is the number in the log, nth the number in the topic; both rise without gaps.
 CREATE TABLE @log_entries (
     log text COLLATE "C" NOT NULL,
     n bigint NOT NULL,
     topic text COLLATE "C" NOT NULL,
+    nth bigint NOT NULL,
+    at double precision NOT NULL,
     body bytea NOT NULL,
     PRIMARY KEY (log, n)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
-CREATE INDEX log_entries_by_topic ON @log_entries (log, topic, n) WHERE topic <> '';
+CREATE INDEX log_entries_by_topic ON @log_entries (log, topic, n);
+
+-- How many entries each topic of a log has had.
+CREATE TABLE @log_topics (
+    log text COLLATE "C" NOT NULL,
+    topic text COLLATE "C" NOT NULL,
+    last bigint NOT NULL,
+    PRIMARY KEY (log, topic)
+) WITH (fillfactor = 50);
 
 -- The last number given in each log. Who appends holds this row until its commit.
 CREATE TABLE @logs (

@@ -1,7 +1,7 @@
 -- Purpose: records, their index entries, and logs: everything a store keeps beside jobs. The parts of a write are in
 --          parts.sql.
 -- Callers: store/postgres/records.py
--- Tables:  records, record_index, logs, log_entries; reads jobs and leases for guards
+-- Tables:  records, record_index, logs, log_topics, log_entries; reads jobs and leases for guards
 
 -- name: lock
 SELECT r.kind, r.id, r.stamp FROM unnest($1::text[], $2::text[]) AS n (kind, id) JOIN @records AS r USING (kind, id)
@@ -45,24 +45,40 @@ WHERE r.kind = $2 AND r.id = due.id
 RETURNING r.kind, r.id, r.body, r.note, r.stamp, r.due_at, r.attempts, due.due_at AS was_due;
 
 -- name: append
--- Who appends holds the row of the log's last number until its commit, so numbers rise in the order of commits.
+-- Who appends holds the row of the log's last number until its commit, so numbers rise in the order of commits. Entries
+-- of a topic are numbered without gaps, so what is too many is found by its number: no entries are counted.
 WITH numbered AS (
     INSERT INTO @logs AS l VALUES ($1, cardinality($2::bytea[]))
     ON CONFLICT (log) DO UPDATE SET last = l.last + excluded.last RETURNING last
+), given AS (
+    SELECT last - cardinality($2::bytea[]) + e.place AS n, e.topic, e.at, e.body,
+        row_number() OVER (PARTITION BY e.topic ORDER BY e.place DESC) AS from_end
+    FROM numbered, unnest($2::bytea[], $3::text[], $4::float8[]) WITH ORDINALITY AS e (body, topic, at, place)
+), advanced AS (
+    INSERT INTO @log_topics AS t SELECT $1, topic, count(*) FROM given GROUP BY topic ORDER BY topic COLLATE "C"
+    ON CONFLICT (log, topic) DO UPDATE SET last = t.last + excluded.last RETURNING topic, last
 ), added AS (
-    INSERT INTO @log_entries
-    SELECT $1, last - cardinality($2::bytea[]) + e.at, e.topic, e.body
-    FROM numbered, unnest($2::bytea[], $3::text[]) WITH ORDINALITY AS e (body, topic, at)
-    WHERE e.at > cardinality($2::bytea[]) - $4
+    INSERT INTO @log_entries (log, n, topic, nth, at, body)
+    SELECT $1, given.n, given.topic, advanced.last - given.from_end + 1, given.at, given.body
+    FROM given JOIN advanced ON advanced.topic = given.topic WHERE given.from_end <= $5
+), gone AS (
+    SELECT o.n FROM advanced, LATERAL (
+        SELECT n, nth FROM @log_entries WHERE log = $1 AND topic = advanced.topic
+        ORDER BY n LIMIT cardinality($2::bytea[]) + 100
+    ) AS o WHERE o.nth <= advanced.last - $5
+    UNION
+    SELECT o.n FROM (
+        SELECT n, at FROM @log_entries WHERE log = $1 ORDER BY n LIMIT cardinality($2::bytea[]) + 100
+    ) AS o WHERE o.at < $6
 )
-DELETE FROM @log_entries WHERE log = $1 AND n <= (SELECT last FROM numbered) - $4;
+DELETE FROM @log_entries AS e USING gone WHERE e.log = $1 AND e.n = gone.n;
 
 -- name: tail
-SELECT body, topic, n FROM @log_entries WHERE log = $1 AND n < $2
+SELECT body, topic, n, at FROM @log_entries WHERE log = $1 AND n < $2
 ORDER BY n DESC LIMIT $3;
 
 -- name: tail_topic
-SELECT body, topic, n FROM @log_entries WHERE log = $1 AND topic = $4 AND topic <> '' AND n < $2
+SELECT body, topic, n, at FROM @log_entries WHERE log = $1 AND topic = $4 AND n < $2
 ORDER BY n DESC LIMIT $3;
 
 -- name: drop_of_job

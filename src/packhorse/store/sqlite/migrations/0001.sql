@@ -253,12 +253,23 @@ CREATE TABLE logs (
     last INTEGER NOT NULL
 ) WITHOUT ROWID;
 
+-- How many entries each topic of a log has had.
+CREATE TABLE log_topics (
+    log TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    last INTEGER NOT NULL,
+    PRIMARY KEY (log, topic)
+) WITHOUT ROWID;
+
+-- n is the number in the log, nth the number in the topic; both rise without gaps.
 CREATE TABLE log_entries (
     log TEXT NOT NULL,
     n INTEGER NOT NULL,
     topic TEXT NOT NULL,
+    nth INTEGER NOT NULL,
+    at REAL NOT NULL,
     body BLOB NOT NULL,
     PRIMARY KEY (log, n)
 ) WITHOUT ROWID;
 
-CREATE INDEX log_entries_by_topic ON log_entries (log, topic, n) WHERE topic <> '';
+CREATE INDEX log_entries_by_topic ON log_entries (log, topic, n);

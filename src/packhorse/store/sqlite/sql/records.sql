@@ -1,6 +1,6 @@
 -- Purpose: records, their index entries, and logs: everything a store keeps beside jobs.
 -- Callers: store/sqlite/records.py
--- Tables:  records, record_index, logs, log_entries; reads jobs and leases for guards
+-- Tables:  records, record_index, logs, log_topics, log_entries; reads jobs and leases for guards
 
 -- name: stamp
 SELECT stamp FROM records WHERE kind = ? AND id = ?;
@@ -74,15 +74,24 @@ RETURNING kind, id, body, note, stamp, due_at, attempts;
 -- name: advance_log
 INSERT INTO logs (log, last) VALUES (?, ?) ON CONFLICT DO UPDATE SET last = last + excluded.last RETURNING last;
 
--- name: append
-INSERT INTO log_entries (log, n, topic, body) VALUES (?, ?, ?, ?);
+-- name: advance_topic
+INSERT INTO log_topics (log, topic, last) VALUES (?, ?, ?)
+ON CONFLICT DO UPDATE SET last = last + excluded.last RETURNING last;
 
--- name: trim_log
--- Numbers of a log have no gaps, so what is too old is found by its number.
-DELETE FROM log_entries WHERE log = ? AND n <= ?;
+-- name: append
+INSERT INTO log_entries (log, n, topic, nth, at, body) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: trim_topic
+-- Entries of a topic are numbered without gaps, so what is too many is found by its number: no entries are counted.
+DELETE FROM log_entries WHERE log = ?1 AND nth <= ?4
+AND n IN (SELECT n FROM log_entries WHERE log = ?1 AND topic = ?2 ORDER BY n LIMIT ?3);
+
+-- name: trim_old
+DELETE FROM log_entries WHERE log = ?1 AND at < ?3
+AND n IN (SELECT n FROM log_entries WHERE log = ?1 ORDER BY n LIMIT ?2);
 
 -- name: tail
-SELECT body, topic, n FROM log_entries WHERE log = ? AND n < ? ORDER BY n DESC LIMIT ?;
+SELECT body, topic, n, at FROM log_entries WHERE log = ? AND n < ? ORDER BY n DESC LIMIT ?;
 
 -- name: tail_topic
-SELECT body, topic, n FROM log_entries WHERE log = ? AND topic = ? AND topic <> '' AND n < ? ORDER BY n DESC LIMIT ?;
+SELECT body, topic, n, at FROM log_entries WHERE log = ? AND topic = ? AND n < ? ORDER BY n DESC LIMIT ?;
