@@ -48,6 +48,7 @@ ROOMS = {
         "failures",
         "webhooks",
         "keys",
+        "security",
         "stores",
         "operations",
         "scaling",

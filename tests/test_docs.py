@@ -122,6 +122,10 @@ def test_the_receiver_of_the_webhooks_page_knows_our_messages_from_others(tmp_pa
 
     assert is_ours(secret, headers, body)
     assert is_ours(secret, {**headers, "webhook-signature": f"v1,other {headers['webhook-signature']}"}, body)
+    old, new = secret_of("o" * 32, "e1"), secret_of(f"{'n' * 32},{'o' * 32}", "e1")
+    both = sign(new, "message", time.time(), body, replaced=[old])
+    assert is_ours(old, both, body), "a receiver that has not got the new secret yet"
+    assert is_ours(new, both, body)
     assert not is_ours(secret, headers, body + b" ")
     assert not is_ours(secret, {**headers, "webhook-id": "another"}, body)
     assert not is_ours(secret_of("k" * 32, "e2"), headers, body)

@@ -126,8 +126,8 @@ class Slow(Away):
         self.has_written = asyncio.Event()
         self.may_answer = asyncio.Event()
 
-    async def append(self, log: str, entries: Any, *, keep: int) -> None:
-        await super().append(log, entries, keep=keep)
+    async def append(self, log: str, entries: Any, *, keep: int, since: float) -> None:
+        await super().append(log, entries, keep=keep, since=since)
         self.has_written.set()
         await self.may_answer.wait()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from litestar import _parsers
@@ -142,7 +143,12 @@ async def test_by_https_a_browser_is_told_to_stay_with_it(http: Http, path: str)
 async def test_the_page_of_the_api_is_written_once_for_every_host(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
     http.app.state.pop("docs_page", None)
     written = []
-    monkeypatch.setattr(docs, "docs_page", lambda *given: written.append(given) or docs_page(*given))
+
+    def write(*given: Any) -> str:
+        written.append(given)
+        return docs_page(*given)
+
+    monkeypatch.setattr(docs, "docs_page", write)
 
     pages = [(await http.get(f"http://{host}/docs")).text for host in ("a.example", "b.example:81", "a.example")]
 

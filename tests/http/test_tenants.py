@@ -448,7 +448,7 @@ PAGES_OF_BOTH = {
 
 async def test_every_page_shows_each_of_two_alike_tenants_its_own(http: Http, sides: tuple[Side, Side]) -> None:
     for mine, other in (sides, sides[::-1]):
-        group = {f"/failures/groups/{mine.fingerprint}": {}}
+        group: dict[str, dict[str, str]] = {f"/failures/groups/{mine.fingerprint}": {}}
         for path, filters in {**PAGES_OF_BOTH, **group}.items():
             for query in ({}, filters, *({name: value} for name, value in filters.items())):
                 answer = await http.get(f"http://packhorse.example{path}", params=query, headers=mine.headers)

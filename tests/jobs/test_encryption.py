@@ -93,3 +93,31 @@ def test_marks_are_equal_for_equal_secrets_only_and_depend_on_the_key() -> None:
     assert mark == get_encryptor().fingerprint_secrets(GIVEN, PLAN)
     assert mark != get_encryptor().fingerprint_secrets(other, PLAN)
     assert mark != get_encryptor("x" * 40).fingerprint_secrets(GIVEN, PLAN)
+
+
+OLD, NEW = "o" * 40, "n" * 40
+
+
+def test_of_several_keys_the_first_encrypts_and_all_decrypt() -> None:
+    before = get_encryptor(OLD).encrypt(GIVEN, PLAN, "acme")
+    during = get_encryptor(f"{NEW}, {OLD}")
+    after = during.encrypt(GIVEN, PLAN, "acme")
+
+    assert during.decrypt(before, PLAN, "acme") == during.decrypt(after, PLAN, "acme") == GIVEN
+    assert get_encryptor(NEW).decrypt(after, PLAN, "acme") == GIVEN
+    with pytest.raises(SecretUnreadable, match="another key"):
+        get_encryptor(NEW).decrypt(before, PLAN, "acme")
+    with pytest.raises(SecretUnreadable):
+        get_encryptor(OLD).decrypt(after, PLAN, "acme")
+
+
+def test_what_is_saved_again_is_encrypted_with_the_key_in_use() -> None:
+    before = get_encryptor(OLD).encrypt(GIVEN, PLAN, "acme")
+    during = get_encryptor(f"{NEW},{OLD}")
+
+    renewed = during.encrypt_rest(before, PLAN, "acme")
+
+    assert get_encryptor(NEW).decrypt(renewed, PLAN, "acme") == GIVEN
+    assert during.encrypt_rest(renewed, PLAN, "acme") == renewed
+    with pytest.raises(SecretUnreadable):
+        get_encryptor(NEW).encrypt_rest(before, PLAN, "acme")

@@ -8,7 +8,7 @@ import hmac
 import random
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -27,7 +27,7 @@ from packhorse.outbound.calls import Outbound, Policy
 from packhorse.outbound.dns import lookup_with
 from packhorse.schemas.jobs import jobs_to_json
 from packhorse.schemas.progress import iso
-from packhorse.settings import Settings
+from packhorse.settings import Settings, secret_keys
 from packhorse.store.base import Store
 from packhorse.store.collections.webhooks import Endpoint, end_endpoint, settle_delivery, take_deliveries
 from packhorse.store.collections.workers import get_bookmark, put_bookmark
@@ -212,7 +212,10 @@ def outbound_for(settings: Settings) -> Outbound:
 
 async def post(outbound: Outbound, endpoint: Endpoint, secret_key: str, *, id: str, at: float, body: bytes) -> Reply:
     """Send it. A failure on the way is a reply, too."""
-    headers = {"Content-Type": "application/json", **sign(secret_of(secret_key, endpoint.id), id, at, body)}
+    secrets = [secret_of(key, endpoint.id) for key in secret_keys(secret_key)]
+    if not secrets:
+        raise NoSecretKey
+    headers = {"Content-Type": "application/json", **sign(secrets[0], id, at, body, replaced=secrets[1:])}
     try:
         with lookup_with(endpoint.tenant):
             async with outbound.call("POST", endpoint.url, headers=headers, body=body) as answer:
@@ -268,20 +271,25 @@ def _retry_after(headers: Mapping[str, Any], now: float) -> float:
 
 
 def secret_of(secret_key: str, endpoint_id: str) -> str:
-    """The signing secret of an endpoint: derived each time, never stored."""
-    if not secret_key:
+    """The signing secret of an endpoint, by the key in use: derived each time, never stored."""
+    keys = secret_keys(secret_key)
+    if not keys:
         raise NoSecretKey
-    return PREFIX + b64encode(_hmac(secret_key.encode(), f"webhook:{endpoint_id}".encode())).decode()
+    return PREFIX + b64encode(_hmac(keys[0].encode(), f"webhook:{endpoint_id}".encode())).decode()
 
 
-def sign(secret: str, message_id: str, at: float, body: bytes) -> dict[str, str]:
-    """Headers that prove the sender and the time, and identify the message (https://www.standardwebhooks.com)."""
+def sign(secret: str, message_id: str, at: float, body: bytes, *, replaced: Sequence[str] = ()) -> dict[str, str]:
+    """Headers that prove the sender and the time, and identify the message (https://www.standardwebhooks.com).
+
+    ``replaced``: older secrets. There is a signature for each, so that receivers can change to the new one in turn.
+    """
     timestamp = str(int(at))
-    signature = _hmac(b64decode(secret.removeprefix(PREFIX)), f"{message_id}.{timestamp}.".encode() + body)
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    signatures = [_hmac(b64decode(each.removeprefix(PREFIX)), signed) for each in (secret, *replaced)]
     return {
         "webhook-id": message_id,
         "webhook-timestamp": timestamp,
-        "webhook-signature": f"v1,{b64encode(signature).decode()}",
+        "webhook-signature": " ".join(f"v1,{b64encode(each).decode()}" for each in signatures),
     }
 
 

@@ -17,6 +17,7 @@ from packhorse.core.plan import Plan
 from packhorse.core.redaction import MASK, SEALED, is_encrypted
 from packhorse.define.validation import invalid
 from packhorse.errors import NoSecretKey, SecretUnreadable
+from packhorse.settings import secret_keys
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -32,8 +33,11 @@ class Encryptor:
     """
 
     def __init__(self, secret_key: str) -> None:
-        self._key = hmac.new(secret_key.encode(), b"parameters", hashlib.sha256).digest() if secret_key else b""
-        self._name = hashlib.sha256(self._key).hexdigest()[:8]
+        """Of several keys, separated by commas, the first encrypts and all decrypt."""
+        keys = [hmac.new(key.encode(), b"parameters", hashlib.sha256).digest() for key in secret_keys(secret_key)]
+        self._key = keys[0] if keys else b""
+        self._name = _name(self._key)
+        self._keys = {_name(key): key for key in keys}
 
     def encrypt(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
         """Raises NoSecretKey, and InvalidInput for a mask in place of a secret."""
@@ -47,10 +51,14 @@ class Encryptor:
         return json.encode(replace_at(plain, plan.secrets, lambda secret: self._encrypt_value(secret, plan, tenant)))
 
     def encrypt_rest(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
-        """Encrypt secrets that are not encrypted yet."""
+        """Encrypt secrets that are not encrypted yet, and again those that a replaced key has encrypted."""
 
         def encrypt(value: Any) -> Any:
-            return value if is_encrypted(value) else self._encrypt_value(value, plan, tenant)
+            if is_encrypted(value):
+                if value[SEALED].split(".")[1:2] == [self._name]:
+                    return value
+                value = self._decrypt_value(value, plan, tenant)
+            return self._encrypt_value(value, plan, tenant)
 
         return json.encode(replace_at(json.decode(parameters), plan.secrets, encrypt))
 
@@ -69,26 +77,30 @@ class Encryptor:
 
         return replace_at(json.decode(parameters), plan.secrets, mark)
 
-    def _cipher(self) -> AESGCM:
+    def _cipher(self, name: str) -> AESGCM:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # slow to load, and rarely needed
 
         if not self._key:
             raise NoSecretKey
-        return AESGCM(self._key)
+        if name not in self._keys:
+            raise SecretUnreadable(reason="it was encrypted with another key than those set here")
+        return AESGCM(self._keys[name])
 
     def _encrypt_value(self, secret: Any, plan: Plan, tenant: str) -> dict[str, str]:
         nonce = os.urandom(NONCE)
-        data = nonce + self._cipher().encrypt(nonce, json.encode(secret), _associated_data(plan, tenant))
+        data = nonce + self._cipher(self._name).encrypt(nonce, json.encode(secret), _associated_data(plan, tenant))
         return {SEALED: f"{VERSION}.{self._name}.{urlsafe_b64encode(data).decode()}"}
 
     def _decrypt_value(self, sealed: Any, plan: Plan, tenant: str) -> Any:
         from cryptography.exceptions import InvalidTag
 
-        cipher = self._cipher()
+        if not self._key:
+            raise NoSecretKey
         try:
             version, name, data = sealed[SEALED].split(".")
-            if version != VERSION or name != self._name:
-                raise SecretUnreadable(reason="it was encrypted with another key than the one set here")
+            if version != VERSION:
+                raise SecretUnreadable(reason="it was encrypted by another version of packhorse")
+            cipher = self._cipher(name)
             raw = urlsafe_b64decode(data)
             return json.decode(cipher.decrypt(raw[:NONCE], raw[NONCE:], _associated_data(plan, tenant)))
         except (KeyError, TypeError, ValueError, AttributeError, InvalidTag, msgspec.DecodeError) as error:
@@ -99,6 +111,10 @@ class Encryptor:
 def get_encryptor(secret_key: str) -> Encryptor:
     """Cached: every submit needs it."""
     return Encryptor(secret_key)
+
+
+def _name(key: bytes) -> str:
+    return hashlib.sha256(key).hexdigest()[:8]
 
 
 def _associated_data(plan: Plan, tenant: str) -> bytes:
