@@ -339,8 +339,10 @@ class Attempt:
 
     def _owner(self) -> str:
         """Whose stages alone may run in the same process; empty if any may."""
-        job = self.claim.job
-        return {"worker": "", "tenant": f"tenant {job.tenant}", "job": job.id}[self._resources.settings.process_per]
+        job, per = self.claim.job, self._resources.settings.process_per
+        if per == "worker":
+            return ""
+        return job.id if per == "job" else f"tenant {job.tenant}"
 
     def _decrypt(self, parameters: messages.Document) -> messages.Document:
         job = self.claim.job
