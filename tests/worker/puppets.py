@@ -91,7 +91,7 @@ class PuppetPool:
         self.is_asked = asyncio.Event()
         self.given_back = 0
 
-    async def single(self) -> Puppet:
+    async def single(self, _owner: str = "") -> Puppet:
         self.is_asked.set()
         await self.may_give.wait()
         return self.puppet
