@@ -30,6 +30,7 @@ from tests.contract.builders import (
     claim_one,
     each,
     finish,
+    finishing,
     held,
     ids,
     lease_of,
@@ -56,6 +57,14 @@ UNKNOWN_KIND = plan(stage("only", kind="unknown"))
 
 
 # which, and in what order
+
+
+async def test_a_stage_that_is_due_at_once_does_not_wait_for_a_clock_that_was_ahead(store: Store) -> None:
+    """A worker that once read a wrong time from the store finishes a stage: the next one is due now, not then."""
+    first = await started(store, CHAIN)
+    await made(store, finishing(first, now=store.now() + 8 * 86_400.0))
+
+    assert [each.task for each in await claim(store)] == [BIE]
 
 
 async def test_older_jobs_come_first(store: Store) -> None:

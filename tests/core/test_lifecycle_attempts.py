@@ -8,7 +8,17 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.changes import Change, EndLease, Holds, KeepResult, MakeDue, Overdue, RecordFailure, ReleaseSlot
+from packhorse.core.changes import (
+    AT_ONCE,
+    Change,
+    EndLease,
+    Holds,
+    KeepResult,
+    MakeDue,
+    Overdue,
+    RecordFailure,
+    ReleaseSlot,
+)
 from packhorse.core.models import Failure, Job, Task, TaskId
 from packhorse.core.plan import Backoff, Status
 from packhorse.errors import LeaseLost, NotAllowed
@@ -138,7 +148,7 @@ def test_a_finished_attempt_keeps_its_result() -> None:
     assert change.effects == (
         EndLease(TaskId("onnx")),
         KeepResult(TaskId("onnx"), RESULT),
-        MakeDue(TaskId("bie"), "default", "", 0, LATER),
+        MakeDue(TaskId("bie"), "default", "", 0, AT_ONCE),
     )
     assert told(change) == [(4, "stage_completed", {"stage": "onnx", "attempt": 1})]
 
@@ -194,7 +204,8 @@ def test_a_counted_failure_gives_the_task_another_attempt(end: Verb) -> None:
 
     again = task(change.after)
     assert (again.status, again.attempt) == (Status.PENDING, 1)
-    assert MakeDue(ONLY, "default", "", 0, again.ready_at or 0.0) in change.effects
+    due = AT_ONCE if again.ready_at == change.after.updated_at else again.ready_at or 0.0
+    assert MakeDue(ONLY, "default", "", 0, due) in change.effects
     assert [event.type for event in change.events] == ["retrying"]
 
 
@@ -311,7 +322,7 @@ def test_a_witness_of_the_death_need_not_wait_for_the_lease() -> None:
 def test_a_lost_stage_is_due_again_at_once() -> None:
     change = lifecycle.lose(running(), ONLY, token="t", now=LATER)
 
-    assert change.effects == (EndLease(ONLY), MakeDue(ONLY, "default", "", 0, LATER))
+    assert change.effects == (EndLease(ONLY), MakeDue(ONLY, "default", "", 0, AT_ONCE))
 
 
 # later, hand_back: the attempt does not count
@@ -349,7 +360,7 @@ def test_a_stage_that_asked_for_later_is_due_then() -> None:
 def test_a_stage_handed_back_is_due_at_once() -> None:
     change = lifecycle.hand_back(running(), ONLY, token="t", now=LATER)
 
-    assert change.effects == (EndLease(ONLY), MakeDue(ONLY, "default", "", 0, LATER))
+    assert change.effects == (EndLease(ONLY), MakeDue(ONLY, "default", "", 0, AT_ONCE))
     assert told(change) == [(4, "retrying", {"stage": "only", "attempt": 1, "why": "handed_back", "at": LATER})]
 
 
@@ -366,7 +377,7 @@ def test_a_task_keeps_its_queue_kind_and_priority_when_it_is_due_again() -> None
 
     change = lifecycle.hand_back(job, ONLY, token="t", now=LATER)
 
-    assert change.effects[-1] == MakeDue(ONLY, "gpu", "convert.only", 7, LATER)
+    assert change.effects[-1] == MakeDue(ONLY, "gpu", "convert.only", 7, AT_ONCE)
 
 
 def test_neighbours_are_untouched_by_an_ended_attempt() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.changes import Change, EndLease, MakeDue, RecordFailure
+from packhorse.core.changes import AT_ONCE, Change, EndLease, MakeDue, RecordFailure
 from packhorse.core.models import Failure, Job, Stage, Task, TaskId
 from packhorse.core.plan import Plan, Status
 from tests.core.plans import (
@@ -63,7 +63,7 @@ def test_a_stage_is_made_due_on_its_own_queue() -> None:
 
     change = finish(running(mixed, TaskId("onnx"), priority=3), TaskId("onnx"))
 
-    assert change.effects[-1] == MakeDue(TaskId("bie"), "gpu", "b", 3, LATER)
+    assert change.effects[-1] == MakeDue(TaskId("bie"), "gpu", "b", 3, AT_ONCE)
 
 
 def test_both_branches_become_due_together() -> None:

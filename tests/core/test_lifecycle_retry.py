@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.changes import DropStages, MakeDue, ReleaseSlot, SettleFailures, SlotFree, TakeSlot
+from packhorse.core.changes import AT_ONCE, DropStages, MakeDue, ReleaseSlot, SettleFailures, SlotFree, TakeSlot
 from packhorse.core.models import FailureStatus, Job, Settled, Stage, Task, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import JobNotFound, LeaseLost, NotAllowed
@@ -75,7 +75,7 @@ def test_a_retry_keeps_finished_stages_and_makes_the_failed_one_due() -> None:
     change = sure(lifecycle.retry(before, now=LATER))
 
     settled = SettleFailures(FailureStatus.OPEN, FailureStatus.RETRIED, Settled(LATER, run=2))
-    assert change.effects == (settled, MakeDue(BIE, "default", "", 0, LATER))
+    assert change.effects == (settled, MakeDue(BIE, "default", "", 0, AT_ONCE))
     [done] = before.stages[0].tasks or ()
     kept = Stage((replace(done, attempt=0),))
     assert change.after.stages == (kept, Stage((Task(ready_at=LATER),)), Stage((Task(),)))
@@ -162,7 +162,7 @@ def test_everything_is_redone() -> None:
 
     change = sure(lifecycle.retry(job, stage="*", now=LATER))
 
-    assert change.effects == (DropStages(("onnx", "bie", "nef")), MakeDue(ONNX, "default", "", 0, LATER))
+    assert change.effects == (DropStages(("onnx", "bie", "nef")), MakeDue(ONNX, "default", "", 0, AT_ONCE))
     assert change.after.stages == (Stage((Task(ready_at=LATER),)), Stage(), Stage())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.changes import KeepSpec, KeyUnused, MakeDue, RememberKey, SlotFree, TakeSlot
+from packhorse.core.changes import AT_ONCE, KeepSpec, KeyUnused, MakeDue, RememberKey, SlotFree, TakeSlot
 from packhorse.core.models import Job, Stage, Task, TaskId
 from packhorse.core.plan import Status
 from tests.core.plans import APART, CHAIN, FAN, NOW, ONE, ONLY, SPEC, due, plan, stage, submitted, told
@@ -53,7 +53,7 @@ def test_a_submit_keeps_the_spec_and_makes_the_first_stage_due_on_its_queue() ->
 
     change = lifecycle.submit(queued, SPEC, job_id="j", user="ann", priority=7, now=NOW)
 
-    assert change.effects == (KeepSpec(SPEC), MakeDue(ONLY, "gpu", "convert.only", 7, NOW))
+    assert change.effects == (KeepSpec(SPEC), MakeDue(ONLY, "gpu", "convert.only", 7, AT_ONCE))
 
 
 def test_a_submit_is_told_as_event_number_one() -> None:

@@ -70,6 +70,10 @@ class HasRoom(Struct, frozen=True, tag=True):
 Guard = Holds | Overdue | Waiting | Foremost | SlotFree | KeyUnused | RecordIs | HasRoom
 
 
+AT_ONCE = 0.0
+"""Due whatever the store's clock says: that of who decides may be ahead of it, and the stage would wait."""
+
+
 class MakeDue(Struct, frozen=True, tag=True):
     task: TaskId
     queue: str

@@ -397,7 +397,8 @@ class _Draft:
     def make_due(self, at: TaskId, task: Task, not_before: float) -> None:
         plan = self.before.plan.stage(at.stage)
         self.put(at, replace(task, ready_at=not_before))
-        self.do(changes.MakeDue(at, plan.queue, plan.kind, self.before.priority, not_before))
+        due = changes.AT_ONCE if not_before <= self.now else not_before
+        self.do(changes.MakeDue(at, plan.queue, plan.kind, self.before.priority, due))
 
     def take_back(self) -> None:
         """Cancel every task that has not started."""
