@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
+from packhorse.core import lifecycle
 from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
 from packhorse.store.base import Filter, Store
@@ -15,9 +17,11 @@ from tests.contract.builders import (
     UNKNOWN,
     cancel,
     claim,
+    completed,
     held,
     ids,
     job_id,
+    settled,
     split,
     submit,
     submit_many,
@@ -135,6 +139,24 @@ async def test_two_processes_that_move_one_job_lose_none_of_each_others_steps(st
     assert [event.n for event in await store.events(job.id)] == list(range(1, found.events + 1))
     assert len((await store.results([job.id]))[job.id]) == 31
     assert await store.held_by("w", limit=100) == []
+
+
+async def test_many_who_promote_one_job_lose_none_of_each_others_places(store: Store, address: str) -> None:
+    """A promotion has no lease and tells no event: nothing but the version keeps one from undoing another."""
+    job = await completed(store)
+
+    async def promote(store: Store, first: int) -> None:
+        for n in range(first, first + 20):
+            verb = partial(lifecycle.promote, to=f"folder {n}", run=1, now=store.now())
+            await settled(store, job.id, verb)
+
+    await asyncio.gather(
+        promote(store, 0),
+        aside(address, lambda store: promote(store, 20)),
+        aside(address, lambda store: promote(store, 40)),
+    )
+
+    assert set((await held(store, job.id)).promoted) == {f"folder {n}" for n in range(60)}
 
 
 async def test_a_watcher_is_told_of_every_job_while_others_submit(store: Store, address: str) -> None:

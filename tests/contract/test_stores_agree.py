@@ -21,7 +21,7 @@ from packhorse.errors import PackhorseError
 from packhorse.store.base import Claim, Filter, Lease, Line, Report, Store
 from packhorse.store.collections.webhooks import add_endpoint, list_deliveries
 from tests.contract import keys
-from tests.contract.builders import BROKEN, HOPELESS, LEASE, SPEC, job_id
+from tests.contract.builders import BROKEN, HOPELESS, LEASE, ONE, SPEC, job_id
 from tests.contract.conftest import EPOCH
 from tests.contract.stores import STORES, Clock, quick_folder
 from tests.core.graphs import WIDEST, plans
@@ -35,7 +35,7 @@ MOST_JOBS = 5
 USERS = ("ann", "bob")
 KEYS = ("k", "k2")
 ENDINGS = ("finish", "go on", "go on", "fail", "fail for good", "later", "hand back", "lose")
-VERBS = ("cancel", "retry", "retry all", "expire", "purge", "tidy")
+VERBS = ("cancel", "retry", "retry all", "expire", "promote", "purge", "tidy")
 WORKER = "w"
 ENDPOINTS = ("e1", "e2")
 
@@ -384,6 +384,8 @@ class Stores(RuleBasedStateMachine):
                 return lifecycle.retry(job, stage="*" if verb == "retry all" else None, now=now)
             case "expire":
                 return lifecycle.expire(job, now=now)
+            case "promote":
+                return lifecycle.promote(job, to=f"folder {job.version}", run=job.run, now=now)
             case "purge":
                 return lifecycle.purge(job, now=now)
         return lifecycle.tidy(job, now=now)
@@ -402,6 +404,27 @@ def _tasks(found: list[tuple[Job, TaskId]]) -> set[Entry]:
 
 def _told(claims: list[Claim]) -> list[Any]:
     return [(claim.job, claim.task, claim.spec, dict(claim.upstream)) for claim in claims]
+
+
+def test_of_two_who_have_decided_on_one_job_every_store_refuses_the_second() -> None:
+    """What `ask_twice_at_once` finds, in a short program. A promotion tells no event, whose number would be taken."""
+    stores = Stores()
+    try:
+        stores.submit(ONE, "ann", None, 0.0, 0)
+        stores.claim(1)
+        [at] = stores.model.leases
+        stores.commit(stores.ending(at, "finish", 1))
+        job = stores.model.jobs[stores.ids[0]]
+
+        for place in ("here", "there"):
+            promoted = lifecycle.promote(job, to=place, run=1, now=stores.clock.now)
+            assert promoted is not None
+            stores.commit(promoted)
+
+        stores.agree()
+        assert stores.model.jobs[job.id].promoted == ("here",)
+    finally:
+        stores.teardown()
 
 
 TestStores = Stores.TestCase

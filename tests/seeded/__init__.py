@@ -1,4 +1,4 @@
-"""Bugs that the tests must catch: each is a patch of `src` in `bugs/` and the tests that must fail with it.
+"""Bugs that the tests must catch: each is a patch of `src` or `apps` in `bugs/` and the tests that must fail with it.
 
 `make seeded` runs them. A patch file starts with a header, which `git apply` skips:
 
@@ -18,7 +18,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).parent / "bugs"
 HEADER = re.compile(
-    r"\ATitle: (?P<title>\S.*)\nBreaks: (?P<breaks>\S.*)\nCaught by:\n(?P<tests>(?: {4}tests/\S.*\n)+)\n--- a/src/"
+    r"\ATitle: (?P<title>\S.*)\nBreaks: (?P<breaks>\S.*)\n"
+    r"Caught by:\n(?P<tests>(?: {4}tests/\S.*\n)+)\n--- a/(?:src|apps)/"
 )
 
 
