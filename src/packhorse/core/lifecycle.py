@@ -473,7 +473,12 @@ class _Draft:
     def _lineage(self) -> int:
         """Tokens are random, so two attempts that begin alike in two histories differ, too."""
         tokens = [effect.token for effect in self.effects if isinstance(effect, changes.Grant)]
-        return zlib.crc32(json.encode((self.now, self.events, tokens, sorted(self.fields))), self.before.lineage)
+        facts = (self.now, self.events, tokens, sorted(self.fields))
+        try:
+            text = json.encode(facts)
+        except UnicodeEncodeError:  # half of a surrogate pair in a name: the store refuses it
+            text = ascii(facts).encode()
+        return zlib.crc32(text, self.before.lineage)
 
 
 ENDS_AS: Mapping[Stopping, Status] = {"cancel": CANCELLED, "fail": FAILED, "expire": FAILED}
