@@ -280,7 +280,7 @@ async def test_with_nothing_to_do_it_rests(duty: BulkActions) -> None:
 
 
 def dying(point: str) -> Any:
-    def hook(name: str) -> None:
+    def hook(name: str, _by: object) -> None:
         if name == point:
             raise Killed
 

@@ -238,7 +238,7 @@ async def test_the_way_to_a_new_root_is_synced(tmp_path: Path) -> None:
 
 async def test_the_points_of_a_crash_are_passed_in_order(blobs: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     passed: list[str] = []
-    monkeypatch.setattr(crashpoints, "hook", passed.append)
+    monkeypatch.setattr(crashpoints, "hook", lambda point, _by: passed.append(point))
 
     await blobs.put("jobs/1/a", stream(b"x"))
     await blobs.put("jobs/1/in/b", stream(b"x"))

@@ -423,7 +423,7 @@ async def test_a_write_passes_the_points_before_in_and_after_it(
     passed: list[str] = []
     change = submission(now=1.0)
     await redis_store.commit([submission(now=1.0)])  # the server has the script: it is sent once
-    monkeypatch.setattr(crashpoints, "hook", passed.append)
+    monkeypatch.setattr(crashpoints, "hook", lambda point, _by: passed.append(point))
 
     await redis_store.commit([change])
     await redis_store.get([change.after.id])
@@ -437,7 +437,7 @@ async def test_a_crash_before_the_write_leaves_nothing_and_one_after_it_everythi
     changes = {point: submission(now=1.0) for point in ("store.write.before", "store.write.after")}
     for point, change in changes.items():
 
-        def die(at: str, point: str = point) -> None:
+        def die(at: str, _by: object, point: str = point) -> None:
             if at == point:
                 raise RuntimeError(point)
 
