@@ -32,6 +32,7 @@ def test_a_submitted_job_is_pending_in_its_first_run() -> None:
         events=1,
         updated_at=NOW,
         deadline_at=NOW + ONE.deadline,
+        lineage=job.lineage,
         stages=(Stage((Task(ready_at=NOW),)),),
     )
 
