@@ -139,10 +139,13 @@ def judge(bug: Bug, outcomes: Sequence[Outcome]) -> str:
         found = outcomes_of(node, outcomes)
         if not found:
             return f"{node} did not run"
-        wrong = [each for each in found if each.how == "error" or MISTAKES.match(each.reason)]
+        failed = [each for each in found if each.how == "failure"]
+        wrong = [each for each in failed if MISTAKES.match(each.reason)]
+        if not failed:  # a test that failed may well leave something behind that fails, too
+            wrong = [each for each in found if each.how == "error"]
         if wrong:
             return f"{node} did not fail by itself: {_first_line(wrong[0].reason)}"
-        if all(each.how != "failure" for each in found):
+        if not failed:
             return f"{node} passes"
     return ""
 
