@@ -82,11 +82,11 @@ def _main(args: argparse.Namespace) -> int:
     print(f"\n{runs} simulations, {steps:,} steps in {took:.1f} s ({60 * steps / max(took, 0.001):,.0f} per minute)")
     print("faults:", ", ".join(f"{count} {kind}" for kind, count in sorted(struck.items())) or "none")
     for outcome in failing[:1] if args.shrink > 0 else ():
-        _print_smaller(outcome, runner.shrink(outcome, args.shrink, args.processes))
+        _print_smaller(outcome, runner.shrink(outcome, args.shrink, args.processes), args.kinds)
     return 1 if failing else 0
 
 
-def _print_smaller(outcome: object, small: object) -> None:
+def _print_smaller(outcome: object, small: object, kinds: str) -> None:
     from lab.runner import encode
     from lab.simulation import Outcome
 
@@ -97,7 +97,10 @@ def _print_smaller(outcome: object, small: object) -> None:
     print(f"  {len(small.struck)} faults, {len(small.scenario.jobs)} jobs, {small.scenario.workers} workers, ", end="")
     print(f"{small.steps:,} steps, trace {small.trace}")
     print(*(f"  {each}" for each in (*small.struck, *small.violations)), sep="\n")
-    print(f"Replay the seed:      make lab LAB_SEED={outcome.scenario.seed} LAB_COUNT=1")
+    again = f"make lab LAB_SEED={outcome.scenario.seed} LAB_COUNT=1"
+    if kinds:
+        again = f".venv/bin/python -m lab --seed {outcome.scenario.seed} --count 1 --kinds '{kinds}'"
+    print(f"Replay the seed:      {again}")
     print(f"Replay the small one: .venv/bin/python -m lab --replay '{encode(small.scenario)}'")
 
 

@@ -20,6 +20,9 @@ UNCOUNTED = frozenset({"later", "handed_back"})
 HEALTHY = 0.75
 """Leases for which a worker must have been well, so that it must have renewed its own."""
 
+SKEW = 10.0
+"""Seconds by which a caller that deletes a job may be ahead of the server's clock, which was set back."""
+
 Attempt = tuple[str, int, TaskId]
 """Job, run and task."""
 
@@ -232,7 +235,7 @@ class Ledger:
         if job is not None:
             due = job.purge_at
             self.expect(
-                job.status.is_terminal and due is not None and due <= now + 1.0,
+                job.status.is_terminal and due is not None and due <= now + SKEW,
                 "I11",
                 f"{job_id} ({job.status}) is erased {(due or now) - now:.0f} s before its time",
             )
