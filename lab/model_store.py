@@ -313,10 +313,10 @@ class State:
     def events(self, job_id: str, *, now: float, after: int = 0, limit: int = 1000) -> list[Event]:
         return [event for event in self.history.get(job_id, []) if event.n > after][:limit]
 
-    def made(self, job_id: str, change_id: str, *, now: float) -> bool:
+    def has_change(self, job_id: str, change_id: str, *, now: float) -> bool:
         return (job_id, change_id) in self.made_changes
 
-    def keyed(self, key: str, *, now: float) -> tuple[str, str] | None:
+    def find_by_key(self, key: str, *, now: float) -> tuple[str, str] | None:
         return self.keys.get(key)
 
     def holder(self, slot: str, *, now: float) -> str | None:
@@ -491,7 +491,7 @@ class State:
         self.mark += 1
         self.feed.append(frozenset(job_ids))
 
-    def touched(self, since: int | None, *, now: float) -> tuple[int, Collection[str] | None]:
+    def changed_jobs(self, since: int | None, *, now: float) -> tuple[int, Collection[str] | None]:
         last = self.feed_start + len(self.feed)
         if since is None or since < self.feed_start:
             return last, None
@@ -505,7 +505,7 @@ class State:
         due = sorted((job for job in due if not job.is_purging), key=lambda job: job.purge_at or 0.0)
         return (begun + due)[:limit]
 
-    def littered(self, limit: int, *, now: float) -> list[Job]:
+    def jobs_with_litter(self, limit: int, *, now: float) -> list[Job]:
         found = [
             job for job in self.jobs.values() if job.has_litter and job.completed_at is not None and not job.is_purging
         ]
@@ -526,7 +526,7 @@ class State:
         self.records = {ref: row for ref, row in self.records.items() if row.job_id != job_id}
         self.mark += 1
 
-    def known(self, job_ids: Sequence[str], *, now: float) -> set[str]:
+    def existing_ids(self, job_ids: Sequence[str], *, now: float) -> set[str]:
         return self.jobs.keys() & set(job_ids)
 
     def trim(self, *, now: float) -> None:
@@ -658,7 +658,7 @@ class State:
     def tally(self, counts: Mapping[Tally, int], *, now: float) -> None:
         self.tallies.update(counts)
 
-    def tallied(
+    def list_tallies(
         self, step: int, since: float, *, now: float, queue: str | None = None, pipeline: str | None = None
     ) -> list[tuple[Tally, int]]:
         first = counters.first(step, since, now)
@@ -682,7 +682,7 @@ class State:
                 found += [Head(queue, each.job_id, each.task) for each in ranked]
         return found
 
-    def counted(self, most: int, *, now: float, tenant: str | None = None) -> Counts:
+    def count_by_status(self, most: int, *, now: float, tenant: str | None = None) -> Counts:
         if tenant is not None:
             used = self.usage.get(tenant, counters.Usage())
             return Counts(active=used.jobs, bytes=used.bytes)
@@ -810,16 +810,16 @@ def _matches(wanted: FailureFilter, failure: FailedRun) -> bool:
 METHODS = {
     name: name
     for name in (
-        "commit", "get", "find", "count", "snapshot", "events", "made", "keyed", "holder", "claim", "renew", "overdue",
-        "held_by", "expired", "ahead", "ready", "report", "log", "sample", "progress", "lines", "samples", "touched",
-        "purgeable", "littered", "erase", "known", "trim", "put", "fetch", "scan", "take", "append", "tail", "spend",
-        "refund", "tally", "tallied", "heads", "counted", "failures", "failure_groups", "dismiss_failures",
+        "commit", "get", "find", "count", "snapshot", "events", "has_change", "find_by_key", "holder", "claim", "renew", "overdue",
+        "held_by", "expired", "ahead", "ready", "report", "log", "sample", "progress", "lines", "samples", "changed_jobs",
+        "purgeable", "jobs_with_litter", "erase", "existing_ids", "trim", "put", "fetch", "scan", "take", "append", "tail", "spend",
+        "refund", "tally", "list_tallies", "heads", "count_by_status", "failures", "failure_groups", "dismiss_failures",
         "forget_failures", "check",
     )
 } | {"specs": "get_specs", "results": "get_results"}  # fmt: skip
 """The methods of the contract that are one operation of the server, with the name that it has there.
 
-The others are `now` and `close`, which do not ask the server, and `changed`, which waits.
+The others are `now` and `close`, which do not ask the server, and `wait_for_change`, which waits.
 """
 
 
@@ -844,7 +844,7 @@ class ModelStore:
 
         return method
 
-    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
+    async def wait_for_change(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
         if self._is_closed:
             raise StoreUnavailable("The store is closed.")
         deadline = time.monotonic() + timeout

@@ -190,7 +190,7 @@ class Network:
             wants, kinds, _ = args
             is_work = any(self.server.state.has_ready(queue, kinds, self.server.now()) for queue in wants)
             return 1.0 if is_work else OTHER
-        return {"commit": 1.0, "made": 1.0, "renew": RENEWAL}.get(name, OTHER)
+        return {"commit": 1.0, "has_change": 1.0, "renew": RENEWAL}.get(name, OTHER)
 
     def latency(self) -> float:
         return 0.0005 + 0.004 * self._rng.random()
@@ -362,7 +362,7 @@ class RemoteStore:
         setattr(self, name, method)
         return method
 
-    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
+    async def wait_for_change(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
         network, loop, server = self._network, self._network.loop, self._network.server
         if network.is_cut_off(self.machine) or self.generation != server.generation:
             self.generation = server.generation

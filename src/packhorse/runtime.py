@@ -149,7 +149,7 @@ class Handle(JobHandle[R]):
             left = LOOK if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 break
-            mark = await store.changed(mark, min(left, LOOK))
+            mark = await store.wait_for_change(mark, min(left, LOOK))
         return await self._snapshot(job)
 
     def events(self, after: int = 0) -> Iterator[Event]:
@@ -170,7 +170,7 @@ class Handle(JobHandle[R]):
                 yield event
             if is_over and after >= (await self._job(store)).events:
                 return
-            mark = await store.changed(mark, LOOK)
+            mark = await store.wait_for_change(mark, LOOK)
 
     def cancel(self) -> JobSnapshot[R]:
         return self._runtime.wait_for(self.a_cancel())

@@ -268,12 +268,12 @@ async def test_a_page_of_jobs_that_cannot_be_tidied_hides_nobody(
     monkeypatch.setattr("packhorse.background.janitor.BATCH", 2)
     sticky = Sticky(folder)
     made = [await littered(store, sticky) for _ in range(3)]
-    sticky.stuck = {job.id for job in await store.littered(2)}
+    sticky.stuck = {job.id for job in await store.jobs_with_litter(2)}
     janitor = Janitor(store, sticky, Transactor(store), 1000 * HOUR, PERIOD)
 
     await ticks(janitor, 2)
 
-    assert {job.id for job in await store.littered(9)} == sticky.stuck
+    assert {job.id for job in await store.jobs_with_litter(9)} == sticky.stuck
     assert len(made) == 3
     await sticky.close()
 
@@ -319,7 +319,7 @@ async def test_outputs_that_nothing_refers_to_go_and_all_else_stays(
 
     assert await objects(blobs) == [given.file.key, kept]
     assert not (await held(store, job.id)).has_litter
-    assert await store.littered(10) == []
+    assert await store.jobs_with_litter(10) == []
 
 
 async def test_files_published_beside_the_result_stay(store: Store, blobs: Blobs, janitor: Janitor) -> None:
@@ -660,7 +660,7 @@ async def test_the_feed_of_watchers_is_trimmed(janitor: Janitor, faults: Faults)
 # Parts
 
 
-@pytest.mark.parametrize("part", ["purgeable", "littered", "known", "fetch bookmark", "trim"])
+@pytest.mark.parametrize("part", ["purgeable", "jobs_with_litter", "existing_ids", "fetch bookmark", "trim"])
 async def test_a_part_that_fails_does_not_stop_the_others(
     store: Store, blobs: Blobs, janitor: Janitor, faults: Faults, blob_faults: Faults, part: str
 ) -> None:
@@ -670,7 +670,7 @@ async def test_a_part_that_fails_does_not_stop_the_others(
     with pytest.raises(StoreUnavailable):
         await janitor.tick()
 
-    parts = ("purgeable", "littered", "known", "trim", "forget_failures")
+    parts = ("purgeable", "jobs_with_litter", "existing_ids", "trim", "forget_failures")
     assert [name for name in parts if not faults.args(name)] == []
     assert blob_faults.args("abandon")
 

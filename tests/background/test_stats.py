@@ -22,7 +22,7 @@ def stats(shaky: Store) -> StatsCounter:
 
 
 async def counted(store: Store, step: int = MINUTE, queue: str | None = None) -> dict[str, int]:
-    return {tally.name: count for tally, count in await store.tallied(step, 0.0, queue=queue)}
+    return {tally.name: count for tally, count in await store.list_tallies(step, 0.0, queue=queue)}
 
 
 async def test_an_attempt_is_counted_with_how_long_it_waited_and_took(

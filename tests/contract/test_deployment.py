@@ -115,7 +115,7 @@ async def test_a_store_that_is_emptied_in_the_middle_of_a_sweep_deletes_nothing(
     await claim(store, blobs, "")
     await blobs.put(OLD, stream(b"ours"))
     faults = Faults()
-    faults.after("known", lambda: store.put([Drop(KIND, ID)]))
+    faults.after("existing_ids", lambda: store.put([Drop(KIND, ID)]))
 
     with pytest.raises(WrongDeployment):
         await janitor(wrapped(store, faults), blobs).tick()

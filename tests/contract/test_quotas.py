@@ -36,7 +36,7 @@ def result(size: int) -> Result:
 
 
 async def used(store: Store, tenant: str = "default") -> tuple[int, int]:
-    found = await store.counted(0, tenant=tenant)
+    found = await store.count_by_status(0, tenant=tenant)
     return found.active, found.bytes
 
 
@@ -51,7 +51,7 @@ async def test_of_many_submits_at_once_the_limit_is_admitted_exactly(store: Stor
 
     errors = [error for [error] in outcomes if error is not None]
     assert (len(errors), {type(each) for each in errors}) == (17, {TooManyJobs})
-    assert len(await store.known([each.after.id for each in changes])) == 7
+    assert len(await store.existing_ids([each.after.id for each in changes])) == 7
     assert await used(other) == (7, 0)
 
 
@@ -72,7 +72,7 @@ async def test_a_refusal_says_the_numbers_and_leaves_nothing(store: Store) -> No
 
     assert isinstance(error, TooManyJobs)
     assert (error.facts["used"], error.facts["limit"], error.status) == (1, 1, 429)
-    assert (await store.known([change.after.id]), await store.keyed("k")) == (set(), None)
+    assert (await store.existing_ids([change.after.id]), await store.find_by_key("k")) == (set(), None)
 
 
 @pytest.mark.parametrize("end", ["finish", "cancel"])

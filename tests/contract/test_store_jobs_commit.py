@@ -285,7 +285,7 @@ async def test_a_refused_commit_leaves_nothing_behind(
 
     assert await dump(store) == before
     assert await store.holder(SLOT) in (None, *ids(before["jobs"]))
-    assert not await store.made(change.after.id, "c")
+    assert not await store.has_change(change.after.id, "c")
 
 
 @every_refusal
@@ -315,7 +315,7 @@ async def test_a_refused_commit_harms_no_neighbour(
 
     assert [outcomes[0], type(outcomes[1]) is type(None), outcomes[2]] == [None, False, None]
     assert await store.get([first.after.id, last.after.id]) == [first.after, last.after]
-    assert await store.keyed("k2") == (first.after.id, "")
+    assert await store.find_by_key("k2") == (first.after.id, "")
 
 
 @every_refusal
@@ -440,7 +440,7 @@ async def test_changes_are_made_in_the_order_given(store: Store) -> None:
 async def test_more_changes_than_any_store_takes_at_once_are_all_made(store: Store) -> None:
     jobs = await submit_many(store, 1500)
 
-    assert await store.known(ids(jobs)) == set(ids(jobs))
+    assert await store.existing_ids(ids(jobs)) == set(ids(jobs))
 
 
 async def test_two_handles_that_decided_on_one_job_do_not_both_have_their_way(store: Store, other: Store) -> None:

@@ -273,8 +273,8 @@ async def test_a_spec_is_read_back_whole(store: Store, other: Store) -> None:
 async def test_a_key_is_remembered_with_its_job_and_fingerprint(store: Store, other: Store) -> None:
     job = await submit(store, key="k", fingerprint="f")
 
-    assert await other.keyed("k") == (job.id, "f")
-    assert await other.keyed("k2") is None
+    assert await other.find_by_key("k") == (job.id, "f")
+    assert await other.find_by_key("k2") is None
 
 
 # KeepResult and DropStages

@@ -260,7 +260,7 @@ async def test_a_used_key_names_the_job_and_the_fingerprint_it_was_used_for(stor
 
     assert isinstance(error, AlreadySubmitted)
     assert (error.facts["job_id"], error.facts["fingerprint"]) == (job.id, "f")
-    assert await store.keyed("k") == (job.id, "f")
+    assert await store.find_by_key("k") == (job.id, "f")
 
 
 async def test_a_key_is_looked_at_before_any_slot(store: Store) -> None:

@@ -58,7 +58,7 @@ async def test_asking_for_nothing_gives_nothing(store: Store) -> None:
     assert await store.specs([]) == {}
     assert await store.results([]) == {}
     assert await store.progress([]) == {}
-    assert await store.known([]) == set()
+    assert await store.existing_ids([]) == set()
 
 
 @pytest.mark.parametrize("id", NONSENSE)
@@ -66,7 +66,7 @@ async def test_an_id_that_cannot_be_one_is_just_not_there(store: Store, id: str)
     job = await submit(store)
 
     assert await store.get([id, job.id]) == [None, job]
-    assert await store.known([id, job.id]) == {job.id}
+    assert await store.existing_ids([id, job.id]) == {job.id}
     assert await store.events(id) == []
     assert await store.find(Filter(), before=job.id) == []
 
@@ -262,11 +262,11 @@ async def test_events_go_on_in_the_next_run(store: Store) -> None:
 
 async def test_a_committed_change_is_known_as_made(store: Store, other: Store) -> None:
     change = replace(submission(now=store.now()), id="c-1")
-    assert not await other.made(change.after.id, "c-1")
+    assert not await other.has_change(change.after.id, "c-1")
 
     await made(store, change)
 
-    assert await other.made(change.after.id, "c-1")
+    assert await other.has_change(change.after.id, "c-1")
 
 
 async def test_every_change_of_a_job_is_known_as_made(store: Store) -> None:
@@ -276,7 +276,7 @@ async def test_every_change_of_a_job_is_known_as_made(store: Store) -> None:
 
     await made(store, replace(sure(lifecycle.retry(stop.after, now=store.now())), id="c-3"))
 
-    assert [await store.made(job.id, id) for id in ("c-1", "c-2", "c-3")] == [False, True, True]
+    assert [await store.has_change(job.id, id) for id in ("c-1", "c-2", "c-3")] == [False, True, True]
 
 
 async def test_a_refused_change_is_not_known_as_made(store: Store) -> None:
@@ -284,7 +284,7 @@ async def test_a_refused_change_is_not_known_as_made(store: Store) -> None:
 
     await refused(store, replace(submission(job_id=job.id, now=store.now()), id="c-1"))
 
-    assert not await store.made(job.id, "c-1")
+    assert not await store.has_change(job.id, "c-1")
 
 
 async def test_a_change_of_another_job_is_not_mine(store: Store) -> None:
@@ -292,7 +292,7 @@ async def test_a_change_of_another_job_is_not_mine(store: Store) -> None:
     await made(store, change)
     neighbour = await submit(store)
 
-    assert not await store.made(neighbour.id, "c-1")
+    assert not await store.has_change(neighbour.id, "c-1")
 
 
 async def test_a_change_that_tells_nothing_is_known_as_made_too(store: Store) -> None:
@@ -301,7 +301,7 @@ async def test_a_change_that_tells_nothing_is_known_as_made_too(store: Store) ->
 
     await made(store, replace(sure(lifecycle.purge(job, now=job.purge_at)), id="c-1"))
 
-    assert await store.made(job.id, "c-1")
+    assert await store.has_change(job.id, "c-1")
 
 
 # known
@@ -310,7 +310,7 @@ async def test_a_change_that_tells_nothing_is_known_as_made_too(store: Store) ->
 async def test_known_are_the_ids_that_have_a_job(store: Store, other: Store) -> None:
     active, ended, purging = await submit(store), await completed(store), await marked(store, await completed(store))
 
-    found = await other.known([UNKNOWN, active.id, ended.id, purging.id])
+    found = await other.existing_ids([UNKNOWN, active.id, ended.id, purging.id])
 
     assert found == {active.id, ended.id, purging.id}
 

@@ -197,5 +197,5 @@ async def test_a_token_that_is_added_while_its_job_is_erased_is_not_left_behind(
         *(store.erase(job.id) for job in jobs), *(keys.add(other, each) for each in tokens), return_exceptions=True
     )
 
-    assert await store.known([job.id for job in jobs]) == set()
+    assert await store.existing_ids([job.id for job in jobs]) == set()
     assert await keys.get(store, [each.id for each in tokens]) == [None] * 10

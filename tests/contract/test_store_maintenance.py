@@ -113,7 +113,7 @@ async def test_a_purge_in_small_steps_takes_every_job(timed: Store, clock: Clock
 
 async def test_an_erased_job_has_left_nothing(store: Store, other: Store) -> None:
     claimed = await started(store, SLOTTED, key="k")
-    assert await store.keyed("k") == (claimed.job.id, "")
+    assert await store.find_by_key("k") == (claimed.job.id, "")
     await store.report([report(claimed, 50)])
     await store.log([line(claimed.job, "hello")], keep=100)
     await store.sample([sample(claimed.job, 1.0)], keep=10)
@@ -128,8 +128,8 @@ async def test_an_erased_job_has_left_nothing(store: Store, other: Store) -> Non
     assert await other.specs([job.id]) == {}
     assert await other.results([job.id]) == {}
     assert await other.progress([job.id]) == {}
-    assert await other.known([job.id]) == set()
-    assert await other.keyed("k") is None
+    assert await other.existing_ids([job.id]) == set()
+    assert await other.find_by_key("k") is None
 
 
 async def test_an_erased_job_is_in_no_list(timed: Store, clock: Clock) -> None:
@@ -140,7 +140,7 @@ async def test_an_erased_job_is_in_no_list(timed: Store, clock: Clock) -> None:
     await timed.erase(job.id)
 
     assert await timed.purgeable(limit=10) == []
-    assert await timed.littered(limit=10) == []
+    assert await timed.jobs_with_litter(limit=10) == []
     assert await timed.find(Filter(status=Status.FAILED)) == []
 
 
@@ -150,7 +150,7 @@ async def test_the_key_of_an_erased_job_may_be_used_again(store: Store) -> None:
 
     again = await submit(store, key="k", fingerprint="g")
 
-    assert await store.keyed("k") == (again.id, "g")
+    assert await store.find_by_key("k") == (again.id, "g")
 
 
 async def test_the_id_of_an_erased_job_has_no_past(store: Store) -> None:
@@ -209,7 +209,7 @@ async def test_erasing_twice_or_what_never_was_is_nothing(store: Store) -> None:
     await store.erase(job.id)
     await store.erase(UNKNOWN)
 
-    assert await store.known([job.id, UNKNOWN]) == set()
+    assert await store.existing_ids([job.id, UNKNOWN]) == set()
 
 
 # purge against retry
@@ -248,23 +248,23 @@ async def test_a_retry_decided_before_a_purge_is_refused_and_takes_no_slot(store
 async def test_an_ended_job_with_spent_attempts_is_littered(store: Store, other: Store) -> None:
     job = await failed(store)
 
-    assert await other.littered(limit=10) == [job]
+    assert await other.jobs_with_litter(limit=10) == [job]
 
 
 async def test_a_job_that_went_well_at_once_is_not_littered(store: Store) -> None:
     await completed(store)
 
-    assert await store.littered(limit=10) == []
+    assert await store.jobs_with_litter(limit=10) == []
 
 
 async def test_an_active_job_is_not_littered_yet(store: Store) -> None:
     job = await fail(store, await started(store), BROKEN)
     assert job.has_litter
-    assert await store.littered(limit=10) == []
+    assert await store.jobs_with_litter(limit=10) == []
 
     await cancel(store, job.id)
 
-    assert ids(await store.littered(limit=10)) == [job.id]
+    assert ids(await store.jobs_with_litter(limit=10)) == [job.id]
 
 
 async def test_a_tidied_job_is_not_littered_any_more(store: Store) -> None:
@@ -272,13 +272,13 @@ async def test_a_tidied_job_is_not_littered_any_more(store: Store) -> None:
 
     await made(store, lifecycle.tidy(job, now=store.now()))
 
-    assert await store.littered(limit=10) == []
+    assert await store.jobs_with_litter(limit=10) == []
 
 
 async def test_the_littered_are_cut_at_the_limit(store: Store) -> None:
     jobs = [await failed(store) for _ in range(3)]
 
-    found = await store.littered(limit=2)
+    found = await store.jobs_with_litter(limit=2)
 
     assert len(found) == 2
     assert {job.id for job in found} < set(ids(jobs))

@@ -57,10 +57,10 @@ async def test_another_process_sees_what_was_committed_here(store: Store, addres
 
 
 async def test_a_commit_of_another_process_wakes_who_waits_here(store: Store, address: str) -> None:
-    mark = await store.changed(None, 0)
+    mark = await store.wait_for_change(None, 0)
 
     async with second(address, "submit", FAR, 1) as process:
-        woken = asyncio.create_task(store.changed(mark, 2 * LIMIT))
+        woken = asyncio.create_task(store.wait_for_change(mark, 2 * LIMIT))
         await process.answer()
         found = await asyncio.wait_for(woken, LIMIT)
 
@@ -105,7 +105,7 @@ async def test_of_many_submits_for_one_slot_exactly_one_is_admitted(store: Store
     [admitted] = [id for id, said in heard.items() if said == ""]
     assert sorted(heard.values()) == ["", *["slot-taken"] * 199]
     assert await store.holder(SLOT) == admitted
-    assert await store.known(list(heard)) == {admitted}
+    assert await store.existing_ids(list(heard)) == {admitted}
 
 
 async def test_of_many_submits_under_one_key_exactly_one_is_admitted(store: Store, address: str) -> None:
@@ -119,8 +119,8 @@ async def test_of_many_submits_under_one_key_exactly_one_is_admitted(store: Stor
     heard = {id: said for answer in answers for id, said in answer.items()}
     [admitted] = [id for id, said in heard.items() if said == ""]
     assert sorted(heard.values()) == ["", *["already-submitted"] * 149]
-    assert await store.keyed("k") == (admitted, "")
-    assert await store.known(list(heard)) == {admitted}
+    assert await store.find_by_key("k") == (admitted, "")
+    assert await store.existing_ids(list(heard)) == {admitted}
 
 
 async def test_two_processes_that_move_one_job_lose_none_of_each_others_steps(store: Store, address: str) -> None:
@@ -160,7 +160,7 @@ async def test_many_who_promote_one_job_lose_none_of_each_others_places(store: S
 
 
 async def test_a_watcher_is_told_of_every_job_while_others_submit(store: Store, address: str) -> None:
-    cursor, _ = await store.touched(None)
+    cursor, _ = await store.changed_jobs(None)
     told: set[str] = set()
     async with second(address, "submit", FAR, 50, "k") as process:
         busy = asyncio.gather(
@@ -170,11 +170,11 @@ async def test_a_watcher_is_told_of_every_job_while_others_submit(store: Store, 
         )
 
         while not busy.done():
-            cursor, found = await store.touched(cursor)
+            cursor, found = await store.changed_jobs(cursor)
             told |= set(ids(await everything(store)) if found is None else found)
             await asyncio.sleep(0)
         await busy
-        _, found = await store.touched(cursor)
+        _, found = await store.changed_jobs(cursor)
 
     told |= set(found or ())
     assert told == set(ids(await everything(store)))

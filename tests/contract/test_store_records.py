@@ -779,8 +779,8 @@ async def test_a_take_between_reading_and_committing_refuses_the_commit(store: S
 
 
 async def test_a_put_wakes_who_watches(store: Store, other: Store) -> None:
-    mark = await other.changed(None, 0)
-    woken = asyncio.create_task(other.changed(mark, 30.0))
+    mark = await other.wait_for_change(None, 0)
+    woken = asyncio.create_task(other.wait_for_change(mark, 30.0))
 
     await store.put([put()])
 

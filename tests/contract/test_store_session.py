@@ -28,8 +28,8 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "specs": lambda store: store.specs([UNKNOWN]),
     "results": lambda store: store.results([UNKNOWN]),
     "events": lambda store: store.events(UNKNOWN),
-    "made": lambda store: store.made(UNKNOWN, "c"),
-    "keyed": lambda store: store.keyed("k"),
+    "has_change": lambda store: store.has_change(UNKNOWN, "c"),
+    "find_by_key": lambda store: store.find_by_key("k"),
     "holder": lambda store: store.holder("s"),
     "claim": lambda store: store.claim({"default": 1}, KINDS, starter(store)),
     "renew": lambda store: store.renew([], 1.0),
@@ -43,12 +43,12 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "progress": lambda store: store.progress([UNKNOWN]),
     "lines": lambda store: store.lines(UNKNOWN),
     "samples": lambda store: store.samples(UNKNOWN),
-    "changed": lambda store: store.changed(None, 0),
-    "touched": lambda store: store.touched(None),
+    "wait_for_change": lambda store: store.wait_for_change(None, 0),
+    "changed_jobs": lambda store: store.changed_jobs(None),
     "purgeable": lambda store: store.purgeable(1),
-    "littered": lambda store: store.littered(1),
+    "jobs_with_litter": lambda store: store.jobs_with_litter(1),
     "erase": lambda store: store.erase(UNKNOWN),
-    "known": lambda store: store.known([UNKNOWN]),
+    "existing_ids": lambda store: store.existing_ids([UNKNOWN]),
     "trim": lambda store: store.trim(),
     "spend": lambda store: store.spend([]),
     "refund": lambda store: store.refund([], 1.0),
@@ -57,9 +57,9 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "dismiss_failures": lambda store: store.dismiss_failures([UNKNOWN], BY_ANN),
     "forget_failures": lambda store: store.forget_failures(1.0, 1),
     "tally": lambda store: store.tally({Tally(60, 60, "p", "q", "finish"): 1}),
-    "tallied": lambda store: store.tallied(60, 0.0),
+    "list_tallies": lambda store: store.list_tallies(60, 0.0),
     "heads": lambda store: store.heads({"default": ["k"]}),
-    "counted": lambda store: store.counted(1),
+    "count_by_status": lambda store: store.count_by_status(1),
     "ready": lambda store: store.ready({}),
     "put": lambda store: store.put([Put("pet", "a", b"1")]),
     "fetch": lambda store: store.fetch("pet", ["a"]),
@@ -118,7 +118,7 @@ async def test_closing_finishes_what_was_asked_before(open_store: OpenStore) -> 
     await first.close()
 
     outcomes = await asyncio.gather(*asked)
-    known = await (await open_store()).known([change.after.id for change in changes])
+    known = await (await open_store()).existing_ids([change.after.id for change in changes])
     made = {change.after.id for change, outcome in zip(changes, outcomes, strict=True) if outcome == [None]}
     assert known == made
 

@@ -33,8 +33,8 @@ async def test_counts_are_read_back_whole_from_another_handle(store: Store, othe
 
     await store.tally(counts)
 
-    assert dict(await other.tallied(MINUTE, now)) == {each: n for each, n in counts.items() if each.step == MINUTE}
-    assert dict(await other.tallied(QUARTER, now)) == {quarter(now): 3}
+    assert dict(await other.list_tallies(MINUTE, now)) == {each: n for each, n in counts.items() if each.step == MINUTE}
+    assert dict(await other.list_tallies(QUARTER, now)) == {quarter(now): 3}
 
 
 async def test_what_is_counted_again_is_added(store: Store, other: Store) -> None:
@@ -43,7 +43,7 @@ async def test_what_is_counted_again_is_added(store: Store, other: Store) -> Non
 
     await other.tally({minute(now): 4})
 
-    assert dict(await store.tallied(MINUTE, now)) == {minute(now): 7, minute(now, "fail"): 1}
+    assert dict(await store.list_tallies(MINUTE, now)) == {minute(now): 7, minute(now, "fail"): 1}
 
 
 async def test_the_counts_of_two_processes_add_up(store: Store, address: str) -> None:
@@ -54,13 +54,13 @@ async def test_the_counts_of_two_processes_add_up(store: Store, address: str) ->
         await ours
 
     assert theirs == 50
-    assert dict(await store.tallied(QUARTER, at)) == {quarter(at): 100, quarter(at, "fail"): 200}
+    assert dict(await store.list_tallies(QUARTER, at)) == {quarter(at): 100, quarter(at, "fail"): 200}
 
 
 async def test_nothing_to_add_is_nothing(store: Store) -> None:
     await store.tally({})
 
-    assert await store.tallied(MINUTE, 0.0) == []
+    assert await store.list_tallies(MINUTE, 0.0) == []
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ async def test_counts_of_one_queue_or_pipeline_can_be_asked_for(
     pairs = [("a", "x"), ("a", "y"), ("b", "x"), ("a", "")]
     await store.tally({minute(now, pipeline=pipeline, queue=queue): 1 for pipeline, queue in pairs})
 
-    tallied = await store.tallied(MINUTE, now, **asked)
+    tallied = await store.list_tallies(MINUTE, now, **asked)
 
     assert {f"{each.pipeline}/{each.queue}" for each, _ in tallied} == found
 
@@ -93,7 +93,7 @@ async def test_only_stretches_that_end_later_are_told_oldest_first(timed: Store,
         await timed.tally({minute(clock()): 1})
         clock.forward(60.0)
 
-    found = await timed.tallied(MINUTE, start + 100.0)
+    found = await timed.list_tallies(MINUTE, start + 100.0)
 
     first = int((start + 60.0) // 60) * 60
     assert [each.at for each, _ in found] == [first, first + 60, first + 120]
@@ -107,17 +107,17 @@ async def test_counts_are_gone_when_their_time_is_over_by_the_clock_of_the_store
     await timed.tally({old: 1})
     clock.forward(KEPT[step] - step)
     await timed.trim()
-    kept = await timed.tallied(step, 0.0)
+    kept = await timed.list_tallies(step, 0.0)
 
     clock.forward(3 * step)
-    before = await timed.tallied(step, 0.0)
+    before = await timed.list_tallies(step, 0.0)
     await timed.trim()
     clock.forward(-2 * step)
 
     assert kept == [(old, 1)]
     assert before == []
     is_the_servers_to_drop = address.startswith("redis")  # by its own clock, which nobody has moved
-    assert await timed.tallied(step, 0.0) == ([(old, 1)] if is_the_servers_to_drop else [])
+    assert await timed.list_tallies(step, 0.0) == ([(old, 1)] if is_the_servers_to_drop else [])
 
 
 async def test_statistics_are_kept_for_72_hours() -> None:
@@ -205,11 +205,11 @@ async def test_jobs_are_counted_by_what_has_become_of_them(store: Store, other: 
     await started(store)
     await submit(store, plan(stage("other"), pipeline="train"))
 
-    assert await other.counted(most=100) == Counts(active=2, completed=2, failed=1, cancelled=1)
+    assert await other.count_by_status(most=100) == Counts(active=2, completed=2, failed=1, cancelled=1)
 
 
 async def test_nothing_is_counted_in_an_empty_store(store: Store) -> None:
-    assert await store.counted(most=10) == Counts()
+    assert await store.count_by_status(most=10) == Counts()
 
 
 async def test_what_is_not_counted_to_the_end_says_so(store: Store, address: str) -> None:
@@ -218,7 +218,7 @@ async def test_what_is_not_counted_to_the_end_says_so(store: Store, address: str
             await submit(store, tenant=tenant)
     await cancelled(store)
 
-    found = await store.counted(most=4)
+    found = await store.count_by_status(most=4)
 
     exact = Counts(active=6, cancelled=1)
     assert found == (exact if address.startswith("redis") else Counts(active=4, cancelled=1, capped=("active",)))
@@ -226,8 +226,8 @@ async def test_what_is_not_counted_to_the_end_says_so(store: Store, address: str
 
 async def test_the_count_follows_a_job_through_its_life(store: Store) -> None:
     await submit(store)
-    before = await store.counted(most=10)
+    before = await store.count_by_status(most=10)
     [claimed] = await claim(store)
 
-    assert before == await store.counted(most=10) == Counts(active=1)
+    assert before == await store.count_by_status(most=10) == Counts(active=1)
     assert claimed.job.id

@@ -66,8 +66,8 @@ ANYTHING: dict[str, Callable[[Store], Awaitable[object]]] = {
 async def test_who_waits_is_woken_by_anything_another_handle_commits(
     store: Store, other: Store, commit: Callable[[Store], Awaitable[object]], is_working: bool
 ) -> None:
-    mark = await store.changed(None, 0)
-    woken = asyncio.create_task(store.changed(mark, LONG * 2, is_working=is_working))
+    mark = await store.wait_for_change(None, 0)
+    woken = asyncio.create_task(store.wait_for_change(mark, LONG * 2, is_working=is_working))
     await asyncio.sleep(0)
 
     await commit(other)
@@ -76,8 +76,8 @@ async def test_who_waits_is_woken_by_anything_another_handle_commits(
 
 
 async def test_who_waits_is_woken_by_its_own_handle_too(store: Store) -> None:
-    mark = await store.changed(None, 0)
-    woken = asyncio.create_task(store.changed(mark, LONG * 2))
+    mark = await store.wait_for_change(None, 0)
+    woken = asyncio.create_task(store.wait_for_change(mark, LONG * 2))
     await asyncio.sleep(0)
 
     await submit(store)
@@ -89,13 +89,13 @@ async def test_who_waits_is_woken_by_its_own_handle_too(store: Store) -> None:
 async def test_who_works_is_told_of_what_becomes_due_by_its_own_handle(store: Store, is_between: bool) -> None:
     """Attempts that begin and end here need not wake it; what it could claim must, heard while it waits or before."""
     claimed = await started(store)
-    mark = await store.changed(None, 0, is_working=True)
-    mark = await store.changed(mark, 0.05, is_working=True)
+    mark = await store.wait_for_change(None, 0, is_working=True)
+    mark = await store.wait_for_change(mark, 0.05, is_working=True)
     await finish(store, claimed)
 
     if is_between:
         await submit(store)
-    woken = asyncio.create_task(store.changed(mark, LONG * 2, is_working=True))
+    woken = asyncio.create_task(store.wait_for_change(mark, LONG * 2, is_working=True))
     await asyncio.sleep(0)
     if not is_between:
         await submit(store)
@@ -105,8 +105,8 @@ async def test_who_works_is_told_of_what_becomes_due_by_its_own_handle(store: St
 
 async def test_who_works_is_told_that_a_job_of_its_own_handle_is_to_stop(store: Store) -> None:
     claimed = await started(store)
-    mark = await store.changed(None, 0, is_working=True)
-    woken = asyncio.create_task(store.changed(mark, LONG * 2, is_working=True))
+    mark = await store.wait_for_change(None, 0, is_working=True)
+    woken = asyncio.create_task(store.wait_for_change(mark, LONG * 2, is_working=True))
     await asyncio.sleep(0)
 
     await cancel(store, claimed.job.id)
@@ -124,7 +124,7 @@ async def test_who_is_told_to_stop_waiting_stops_even_if_something_came_at_that_
     async def follow() -> None:
         mark: int | None = None
         while True:
-            mark = await store.changed(mark, LONG)
+            mark = await store.wait_for_change(mark, LONG)
             has_looked.set()
 
     watching = asyncio.create_task(follow())
@@ -143,27 +143,27 @@ async def test_who_is_told_to_stop_waiting_stops_even_if_something_came_at_that_
 
 
 async def test_what_was_committed_before_the_waiting_began_is_not_missed(store: Store, other: Store) -> None:
-    mark = await store.changed(None, 0)
+    mark = await store.wait_for_change(None, 0)
     await submit(other)
 
-    found = await asyncio.wait_for(store.changed(mark, LONG * 2), LONG)
+    found = await asyncio.wait_for(store.wait_for_change(mark, LONG * 2), LONG)
 
     assert found != mark
 
 
 async def test_every_commit_can_be_waited_for_in_turn(store: Store, other: Store) -> None:
-    mark = await store.changed(None, 0)
+    mark = await store.wait_for_change(None, 0)
 
     for _ in range(5):
         await submit(other)
-        found = await asyncio.wait_for(store.changed(mark, LONG * 2), LONG)
+        found = await asyncio.wait_for(store.wait_for_change(mark, LONG * 2), LONG)
         assert found != mark
         mark = found
 
 
 async def test_several_who_wait_are_all_woken(store: Store, other: Store) -> None:
-    mark = await store.changed(None, 0)
-    woken = [asyncio.create_task(store.changed(mark, LONG * 2)) for _ in range(3)]
+    mark = await store.wait_for_change(None, 0)
+    woken = [asyncio.create_task(store.wait_for_change(mark, LONG * 2)) for _ in range(3)]
     await asyncio.sleep(0)
 
     await submit(other)
@@ -172,28 +172,28 @@ async def test_several_who_wait_are_all_woken(store: Store, other: Store) -> Non
 
 
 async def test_without_a_mark_nobody_waits(store: Store) -> None:
-    mark = await asyncio.wait_for(store.changed(None, LONG * 2), LONG)
+    mark = await asyncio.wait_for(store.wait_for_change(None, LONG * 2), LONG)
 
     assert isinstance(mark, int)
 
 
 async def test_where_nothing_happens_the_mark_stays_the_same(store: Store) -> None:
     await submit(store)
-    mark = await store.changed(None, 0)
+    mark = await store.wait_for_change(None, 0)
 
-    found = await store.changed(mark, 0.05)
+    found = await store.wait_for_change(mark, 0.05)
 
     assert found == mark
 
 
 async def test_reading_wakes_nobody(store: Store, other: Store) -> None:
     job = await submit(store)
-    mark = await store.changed(None, 0)
+    mark = await store.wait_for_change(None, 0)
 
     await other.get([job.id])
     await other.events(job.id)
 
-    assert await store.changed(mark, 0.05) == mark
+    assert await store.wait_for_change(mark, 0.05) == mark
 
 
 # touched
@@ -202,50 +202,50 @@ async def test_reading_wakes_nobody(store: Store, other: Store) -> None:
 async def test_who_comes_without_a_cursor_is_told_to_look_at_everything(store: Store) -> None:
     await submit(store)
 
-    _, ids = await store.touched(None)
+    _, ids = await store.changed_jobs(None)
 
     assert ids is None
 
 
 async def test_nothing_new_is_an_empty_answer(store: Store) -> None:
     await submit(store)
-    cursor, _ = await store.touched(None)
+    cursor, _ = await store.changed_jobs(None)
 
-    _, ids = await store.touched(cursor)
+    _, ids = await store.changed_jobs(cursor)
 
     assert ids is not None
     assert set(ids) == set()
 
 
 async def test_an_empty_store_has_a_cursor_from_which_nothing_is_missed(store: Store, other: Store) -> None:
-    cursor, _ = await store.touched(None)
+    cursor, _ = await store.changed_jobs(None)
 
     job = await submit(other)
 
-    _, ids = await store.touched(cursor)
+    _, ids = await store.changed_jobs(cursor)
     assert ids is None or set(ids) == {job.id}
 
 
 async def test_the_jobs_changed_since_the_cursor_are_named_once_each(store: Store, other: Store) -> None:
     first, second, _third = await submit_many(store, 3)
-    cursor, _ = await store.touched(None)
+    cursor, _ = await store.changed_jobs(None)
 
     await cancel(other, second.id)
     await cancel(other, first.id)
 
-    _, ids = await store.touched(cursor)
+    _, ids = await store.changed_jobs(cursor)
     assert ids is not None
     assert sorted(ids) == [first.id, second.id]
 
 
 async def test_a_watcher_that_follows_the_cursor_hears_of_each_change_once(store: Store, other: Store) -> None:
     jobs = await submit_many(store, 3)
-    cursor, _ = await store.touched(None)
+    cursor, _ = await store.changed_jobs(None)
     heard: list[list[str]] = []
 
     for job in jobs:
         await cancel(other, job.id)
-        cursor, ids = await store.touched(cursor)
+        cursor, ids = await store.changed_jobs(cursor)
         heard.append(sorted(ids or ()))
 
     assert heard == [[job.id] for job in jobs]
@@ -253,40 +253,40 @@ async def test_a_watcher_that_follows_the_cursor_hears_of_each_change_once(store
 
 async def test_a_claimed_job_has_something_new(store: Store) -> None:
     job = await submit(store)
-    cursor, _ = await store.touched(None)
+    cursor, _ = await store.changed_jobs(None)
 
     await claim(store)
 
-    assert set((await store.touched(cursor))[1] or ()) == {job.id}
+    assert set((await store.changed_jobs(cursor))[1] or ()) == {job.id}
 
 
 async def test_progress_and_log_are_something_new(store: Store) -> None:
     reporting, logging = await started(store), await started(store)
-    cursor, _ = await store.touched(None)
+    cursor, _ = await store.changed_jobs(None)
 
     await store.report([report(reporting, 5)])
     await store.log([line(logging.job, "hello")], keep=100)
 
-    assert set((await store.touched(cursor))[1] or ()) == {reporting.job.id, logging.job.id}
+    assert set((await store.changed_jobs(cursor))[1] or ()) == {reporting.job.id, logging.job.id}
 
 
 async def test_a_dropped_report_and_a_renewal_are_nothing_new(store: Store) -> None:
     claimed = await started(store)
     stale = report(claimed, 5)
     wrong = type(stale)(stale.job_id, stale.task, "somebody else", stale.run, stale.at)
-    cursor, _ = await store.touched(None)
+    cursor, _ = await store.changed_jobs(None)
 
     await store.report([wrong])
     await store.renew([lease_of(claimed)], LEASE)
 
-    assert set((await store.touched(cursor))[1] or ()) == set()
+    assert set((await store.changed_jobs(cursor))[1] or ()) == set()
 
 
 async def test_trimming_takes_nothing_from_a_watcher_that_is_a_little_behind(store: Store, other: Store) -> None:
     await submit_many(store, 3)
-    cursor, _ = await store.touched(None)
+    cursor, _ = await store.changed_jobs(None)
     job = await submit(store)
 
     await other.trim()
 
-    assert set((await store.touched(cursor))[1] or ()) == {job.id}
+    assert set((await store.changed_jobs(cursor))[1] or ()) == {job.id}

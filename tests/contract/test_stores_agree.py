@@ -254,13 +254,13 @@ class Stores(RuleBasedStateMachine):
             "results": {job_id: kept for job_id, kept in results.items() if kept},
             "events": {job_id: await store.events(job_id) for job_id in self.ids},
             "slots": {slot: await store.holder(slot) for slot in self.slots()},
-            "keys": {key: await store.keyed(key) for key in KEYS},
+            "keys": {key: await store.find_by_key(key) for key in KEYS},
             "held": _tasks(await store.held_by(WORKER, limit=100)),
             "overdue": _tasks((await store.overdue(limit=100)).tasks),
             "expired": {job.id for job in await store.expired(limit=100)},
             "purgeable": {job.id for job in await store.purgeable(limit=100)},
-            "littered": {job.id for job in await store.littered(limit=100)},
-            "known": await store.known(self.ids),
+            "littered": {job.id for job in await store.jobs_with_litter(limit=100)},
+            "known": await store.existing_ids(self.ids),
             "deliveries": {
                 (each.job_id, each.run, each.endpoint) for id in ENDPOINTS for each in await list_deliveries(store, id)
             },

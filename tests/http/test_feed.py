@@ -206,7 +206,7 @@ async def test_nobody_watching_costs_no_reader(store: Store, monkeypatch: pytest
             asked += 1
             return 0
 
-        monkeypatch.setattr(store, "changed", counted)
+        monkeypatch.setattr(store, "wait_for_change", counted)
         await asyncio.sleep(0.2)
 
     assert asked == 0

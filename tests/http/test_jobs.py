@@ -475,7 +475,7 @@ async def test_a_deleted_job_is_gone_at_once_and_its_files_with_the_next_sweep(
     await Janitor(store, blobs, Transactor(store), orphan_after=3600.0, period=1.0).tick()
     await blobs.close()
     assert place.objects() == set()
-    assert await store.known([job_id]) == set()
+    assert await store.existing_ids([job_id]) == set()
 
 
 async def test_a_job_is_deleted_once(http: Http) -> None:

@@ -404,7 +404,7 @@ async def test_a_change_that_was_not_made_is_made_by_the_second_call(
     after = await transact(claimed.job.id, finishing(store, claimed), change_id="once")
 
     assert after.status is Status.COMPLETED
-    assert await store.made(claimed.job.id, "once")
+    assert await store.has_change(claimed.job.id, "once")
     assert (await words(store, claimed.job.id)).count("completed") == 1
 
 
@@ -413,7 +413,7 @@ async def test_a_look_up_that_fails_is_made_again_before_anything_is_decided(
 ) -> None:
     claimed = await started(store)
     faults.lose_answer("commit", UnknownOutcome)
-    faults.refuse("made", StoreUnavailable)
+    faults.refuse("has_change", StoreUnavailable)
 
     errors = [await tried(transact, store, claimed), await tried(transact, store, claimed)]
     after = await transact(claimed.job.id, finishing(store, claimed), change_id="once")
@@ -427,7 +427,7 @@ async def test_a_look_up_that_fails_harms_no_other(transact: Transactor, store: 
     claimed, other = await started(store), await submit(store)
     faults.lose_answer("commit", UnknownOutcome)
     await tried(transact, store, claimed)
-    faults.refuse("made", StoreUnavailable)
+    faults.refuse("has_change", StoreUnavailable)
 
     failed, done = await both(tried(transact, store, claimed), transact(other.id, cancelling(store)))
 
@@ -455,7 +455,7 @@ async def test_a_change_that_is_made_between_the_two_reads_after_a_lost_answer_c
     faults.refuse("commit", UnknownOutcome)
     await tried(transact, store, claimed)
     late = replace(sure(finishing(store, claimed)(claimed.job)), id="once")
-    faults.after("made", lambda: store.commit([late]))
+    faults.after("has_change", lambda: store.commit([late]))
 
     after = await transact(claimed.job.id, finishing(store, claimed), change_id="once")
 
@@ -474,7 +474,7 @@ async def test_a_change_that_was_not_made_is_refused_after_another_look_up(
     with pytest.raises(LeaseLost):
         await transact(claimed.job.id, finishing(store, claimed), change_id="once")
 
-    assert faults.names().count("made") == 2
+    assert faults.names().count("has_change") == 2
 
 
 async def tried(transact: Transactor, store: Store, claimed: Claim) -> PackhorseError:

@@ -40,10 +40,10 @@ async def test_three_workers_count_every_job_once_and_read_a_minute_once(site: S
     for worker in workers:
         await asyncio.to_thread(worker.wait, 120)  # a question to a busy bucket is waited for
 
-    jobs = {tally.name: 0 for tally, _ in await store.tallied(QUARTER, 0.0, queue="")}
-    for tally, count in await store.tallied(QUARTER, 0.0, queue=""):
+    jobs = {tally.name: 0 for tally, _ in await store.list_tallies(QUARTER, 0.0, queue="")}
+    for tally, count in await store.list_tallies(QUARTER, 0.0, queue=""):
         jobs[tally.name] += count
-    outcomes = [(tally.name, count) for tally, count in await store.tallied(QUARTER, 0.0, queue="default")]
+    outcomes = [(tally.name, count) for tally, count in await store.list_tallies(QUARTER, 0.0, queue="default")]
     readings = await list_readings(store, 0.0)
     assert jobs["completed"] == 12
     assert sum(count for name, count in outcomes if name == "finish") == 12

@@ -193,7 +193,7 @@ async def test_what_is_not_taken_waits_and_goes_with_its_job(
     assert [(each["job_id"], each["attempts"], each["error"]) for each in listed] == [(handle.id, 1, "HTTP_500")]
     assert waiting.next_at > waiting.at + 4.9
     await left(site, hook["webhook_id"], 0)
-    assert await (await site.store()).known([handle.id]) == set()
+    assert await (await site.store()).existing_ids([handle.id]) == set()
 
 
 async def test_who_says_that_it_is_gone_is_told_nothing_more(

@@ -69,4 +69,4 @@ def test_a_failing_run_is_made_smaller_and_replays() -> None:
 def test_the_model_has_every_method_of_the_contract() -> None:
     contract = layout.measure(layout.SOURCE)["contract"].places
 
-    assert {*METHODS, "changed", "close", "now"} == {*contract}
+    assert {*METHODS, "wait_for_change", "close", "now"} == {*contract}

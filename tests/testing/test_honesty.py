@@ -96,7 +96,7 @@ async def until(runtime: Runtime, question: Callable[[Store], Awaitable[C]], siz
     mark: int | None = None
     deadline = time.monotonic() + 10
     while len(answer := await question(store)) < size and time.monotonic() < deadline:
-        mark = await store.changed(mark, 0.5)
+        mark = await store.wait_for_change(mark, 0.5)
     return answer
 
 

@@ -240,7 +240,7 @@ async def test_what_was_claimed_by_another_meanwhile_is_not_taken_for_ours(
     here = slot(await started(store, CHAIN))
     faults.refuse("commit", StoreUnavailable)  # from now on the finish goes alone
     faults.lose_answer("commit", UnknownOutcome)
-    looking = faults.hold("made")
+    looking = faults.hold("has_change")
 
     carrying = asyncio.create_task(here.carry())
     await looking.arrived.wait()
@@ -280,7 +280,7 @@ async def test_a_start_that_was_lost_again_in_the_meantime_is_left_alone(
     claimed = await started(store, CHAIN)
     here = slot(claimed)
     faults.lose_answer("commit", UnknownOutcome)
-    looking = faults.hold("made")
+    looking = faults.hold("has_change")
 
     carrying = asyncio.create_task(here.carry())
     await looking.arrived.wait()

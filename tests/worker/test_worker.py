@@ -85,10 +85,10 @@ class Unheard(SqliteStore):
 
     claims = 0
 
-    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
+    async def wait_for_change(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
         if mark is not None:
             await asyncio.Event().wait()
-        return await super().changed(mark, timeout, is_working=is_working)
+        return await super().wait_for_change(mark, timeout, is_working=is_working)
 
     async def claim(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
         self.claims += 1
@@ -291,7 +291,7 @@ async def test_a_timeout_and_a_stall_are_outcomes_of_their_own_in_log_metrics_an
     async with at_work(site):
         await site.ended(await submitted(site, pipeline))
     store = await SqliteStore.open(tmp_path / "store.db")
-    counted = {tally.name: count for tally, count in await store.tallied(60, 0.0, queue="default")}
+    counted = {tally.name: count for tally, count in await store.list_tallies(60, 0.0, queue="default")}
     await store.close()
 
     assert f": {outcome}, {reason}" in caplog.text

@@ -75,7 +75,7 @@ class Janitor:
         """The time by which something is old enough to be deleted in this tick; 0 while no clock is trusted."""
         self._publisher = Publisher(blobs)
         self._purging = _Cleanup(store.purgeable, self._purge)
-        self._tidying = _Cleanup(store.littered, self._tidy)
+        self._tidying = _Cleanup(store.jobs_with_litter, self._tidy)
 
     async def tick(self) -> float:
         """Every part is tried, whatever became of those before it; then the first error is raised."""
@@ -201,7 +201,7 @@ class Janitor:
         """Objects without a job, of submits that were refused or interrupted. Oldest first, from the bookmark on."""
         after = await get_bookmark(self._store, SWEEP) or ""
         old, cursor = await self._old_folders(after, BATCH)
-        known = await self._store.known(old)
+        known = await self._store.existing_ids(old)
         if cursor != after:
             await put_bookmark(self._store, SWEEP, cursor)
         return [f"jobs/{job_id}" for job_id in old if job_id not in known]

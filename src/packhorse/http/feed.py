@@ -229,8 +229,8 @@ class Feed:
         while True:
             await self._watched.wait()
             try:
-                mark = await self._store.changed(mark, LOOK)
-                cursor, touched = await self._store.touched(cursor)
+                mark = await self._store.wait_for_change(mark, LOOK)
+                cursor, touched = await self._store.changed_jobs(cursor)
                 await self._look(touched)
                 await self._hint(touched)
                 is_away = False

@@ -146,7 +146,7 @@ class Publisher:
     async def strays(self, store: Store, after: str) -> tuple[list[str], str]:
         """One page of marks whose jobs no longer exist, and where the next page begins."""
         keys = await self._blobs.keys(MARKS, after=after or None, limit=BATCH)
-        known = await store.known(sorted({_owner(key) for key in keys}))
+        known = await store.existing_ids(sorted({_owner(key) for key in keys}))
         return [key for key in keys if _owner(key) not in known], keys[-1] if len(keys) == BATCH else ""
 
     async def withdraw_stray(self, mark: str) -> None:

@@ -161,7 +161,7 @@ def _time(at: float) -> str:
 async def past_durations(store: Store, pipeline: str) -> Past:
     """Of the last three days."""
     found: dict[str, Counter[int]] = {}
-    for tally, count in await store.tallied(QUARTER, store.now() - KEPT[QUARTER], queue=STAGES, pipeline=pipeline):
+    for tally, count in await store.list_tallies(QUARTER, store.now() - KEPT[QUARTER], queue=STAGES, pipeline=pipeline):
         stage, _, number = tally.name.rpartition(":")
         found.setdefault(stage, Counter())[int(number)] += count
     return found

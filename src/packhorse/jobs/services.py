@@ -125,7 +125,7 @@ class Services:
         self.catalog = Catalog(store)
         self.keyring = Keyring(store, idle=settings.session_idle)
         self.audit = Auditor(store, keep=settings.audit_keep, age=settings.audit_age)
-        self.counts = Cached(lambda: store.counted(MOST_COUNTED), COUNTED, store.now)
+        self.counts = Cached(lambda: store.count_by_status(MOST_COUNTED), COUNTED, store.now)
         self.survey = Cached(lambda: queue_stats(store, settings.lease), OUTDATED, store.now)
         self.checked = Cached(lambda: store.check(), CHECKED, store.now)
         self.findings = Cached(self._find_bad, OUTDATED, store.now)

@@ -62,7 +62,7 @@ class Series(Struct, frozen=True):
 async def by_queue(store: Store) -> dict[str, Figures]:
     """The last minutes of every queue."""
     found: dict[str, Figures] = {}
-    for tally, count in await store.tallied(MINUTE, store.now() - RECENT):
+    for tally, count in await store.list_tallies(MINUTE, store.now() - RECENT):
         if tally.queue:
             found.setdefault(tally.queue, Figures()).add(tally, count)
     return found
@@ -72,7 +72,7 @@ async def count_ended(store: Store) -> tuple[int, int]:
     """Jobs that ended since midnight, UTC, and jobs that failed in the last 24 hours, to a quarter of an hour."""
     now = store.now()
     today, failed = 0, 0
-    for tally, count in await store.tallied(QUARTER, now - DAY, queue=""):
+    for tally, count in await store.list_tallies(QUARTER, now - DAY, queue=""):
         if tally.name in ENDS:
             today += count if tally.at >= now // DAY * DAY else 0
             failed += count if tally.name == "failed" else 0
@@ -86,7 +86,7 @@ async def series(
     now = store.now()
     step = MINUTE if window <= MOST_POINTS * MINUTE else QUARTER
     since = now - window + step  # the current step counts as one
-    counts = await store.tallied(step, since, queue=queue or "", pipeline=pipeline)
+    counts = await store.list_tallies(step, since, queue=queue or "", pipeline=pipeline)
     readings = await list_readings(store, since) if with_levels else []
     points = {at: Point(at) for at in range(int(since // step) * step, int(now) + 1, step)}
     whole = Figures()

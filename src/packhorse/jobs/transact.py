@@ -125,7 +125,7 @@ class Transactor:
     async def _look_up(self, request: _Request) -> None:
         """After a lost answer, check whether the change is stored before doing anything else."""
         try:
-            if not await self._store.made(request.job_id, request.change_id):
+            if not await self._store.has_change(request.job_id, request.change_id):
                 return
             [job] = await self._store.get([request.job_id])
         except StoreError as error:

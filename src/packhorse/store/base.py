@@ -237,10 +237,10 @@ class Jobs(Protocol):
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """Events numbered ``after`` + 1 and on, without gaps."""
 
-    async def made(self, job_id: str, change_id: str) -> bool:
+    async def has_change(self, job_id: str, change_id: str) -> bool:
         """Whether this change was committed: what to ask after `UnknownOutcome`."""
 
-    async def keyed(self, key: str) -> tuple[str, str] | None:
+    async def find_by_key(self, key: str) -> tuple[str, str] | None:
         """Job id and fingerprint that an idempotency key was used for."""
 
     async def holder(self, slot: str) -> str | None:
@@ -312,14 +312,14 @@ class Notes(Protocol):
 
 
 class Watch(Protocol):
-    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
+    async def wait_for_change(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
         """Return a new mark soon after anybody committed anything since ``mark``, or the same one after ``timeout``.
 
         A hint: it may return for nothing, so look again afterwards. ``is_working``: the caller carries out what this
         handle claims, and need not be told of `is_own_work`.
         """
 
-    async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
+    async def changed_jobs(self, since: int | None) -> tuple[int, Collection[str] | None]:
         """A cursor, and the ids of the jobs with anything new since ``since``; None for "cannot say, look at all"."""
 
 
@@ -327,7 +327,7 @@ class Upkeep(Protocol):
     async def purgeable(self, limit: int) -> list[Job]:
         """Ended jobs whose purge time is over, and those whose purge was begun."""
 
-    async def littered(self, limit: int) -> list[Job]:
+    async def jobs_with_litter(self, limit: int) -> list[Job]:
         """Ended jobs that may have objects nothing refers to."""
 
     async def erase(self, job_id: str) -> None:
@@ -336,7 +336,7 @@ class Upkeep(Protocol):
         Any other is left alone.
         """
 
-    async def known(self, job_ids: Sequence[str]) -> set[str]:
+    async def existing_ids(self, job_ids: Sequence[str]) -> set[str]:
         """Which of these ids have a job."""
 
     async def trim(self) -> None:

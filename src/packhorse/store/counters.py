@@ -200,7 +200,7 @@ class Statistics(Protocol):
     async def tally(self, counts: Mapping[Tally, int]) -> None:
         """Add to what is there: what two processes count at one time is the sum of both."""
 
-    async def tallied(
+    async def list_tallies(
         self, step: int, since: float, *, queue: str | None = None, pipeline: str | None = None
     ) -> list[tuple[Tally, int]]:
         """The counts of stretches that end after ``since``, oldest first; of all queues and pipelines, or of one."""
@@ -208,7 +208,7 @@ class Statistics(Protocol):
     async def heads(self, kinds: Mapping[str, Collection[str]]) -> list[Head]:
         """For each queue, kind and priority the foremost entry that is ready: the one of the oldest job."""
 
-    async def counted(self, most: int, *, tenant: str | None = None) -> Counts:
+    async def count_by_status(self, most: int, *, tenant: str | None = None) -> Counts:
         """How many jobs there are, of all tenants. Never walks all of them: what costs to count ends at ``most``.
 
         With a tenant, only what counts towards its quotas: active jobs and bytes that were submitted under a quota.

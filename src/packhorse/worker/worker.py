@@ -356,7 +356,7 @@ class Worker:
         seen: set[Lease] = set()
         while True:
             try:
-                mark = await self._store.changed(mark, POLL, is_working=True)
+                mark = await self._store.wait_for_change(mark, POLL, is_working=True)
                 self._wake.set()
                 cursor, seen = await self._check_leases(cursor, seen)
             except StoreError as error:
@@ -370,7 +370,7 @@ class Worker:
         here = [attempt.lease for attempt in past_start(self._running.values())]
         if not here:
             return cursor, seen
-        cursor, touched = await self._store.touched(cursor)
+        cursor, touched = await self._store.changed_jobs(cursor)
         leases = [each for each in here if touched is None or each.job_id in touched or each not in seen]
         if leases:
             self._stop_attempts(await self._store.renew(leases, None))

@@ -106,10 +106,10 @@ async def test_a_member_the_server_will_not_take_harms_no_neighbour_wherever_it_
     outcomes = await pg.commit(changes)
 
     assert [type(outcome) for outcome in outcomes] == [StoreError if i == n else type(None) for i in range(5)]
-    assert await pg.known(ids([change.after for change in changes])) == {
+    assert await pg.existing_ids(ids([change.after for change in changes])) == {
         change.after.id for i, change in enumerate(changes) if i != n
     }
-    assert (await pg.keyed("k"), await pg.holder(SLOT)) == (None, None)
+    assert (await pg.find_by_key("k"), await pg.holder(SLOT)) == (None, None)
 
 
 @pytest.mark.parametrize("n", range(3))

@@ -53,11 +53,11 @@ async def test_two_schemas_of_one_server_are_two_stores(pg: PostgresStore) -> No
 
 async def test_a_commit_in_one_schema_wakes_nobody_in_another(pg: PostgresStore) -> None:
     other = await PostgresStore.open(postgres.server().url())
-    mark = await pg.changed(None, 0)
+    mark = await pg.wait_for_change(None, 0)
 
     await submit(other)
 
-    assert await pg.changed(mark, 0.05) == mark
+    assert await pg.wait_for_change(mark, 0.05) == mark
     await other.close()
 
 
@@ -153,12 +153,12 @@ async def test_a_transaction_in_which_nothing_is_said_is_given_up_behind_a_pool_
 
 async def test_behind_a_pool_nothing_is_expected_to_stay_prepared(url: str) -> None:
     store = await PostgresStore.open(f"{url}&statement_cache_size=0")
-    mark = await store.changed(None, 0)
+    mark = await store.wait_for_change(None, 0)
 
     job = await submit(store)
     done = await finish(store, await claim_one(store))
 
-    assert await asyncio.wait_for(store.changed(mark, 2 * LIMIT), LIMIT) != mark
+    assert await asyncio.wait_for(store.wait_for_change(mark, 2 * LIMIT), LIMIT) != mark
     assert await held(store, job.id) == done
     async with connected(url) as raw:
         assert await raw.fetchval("SELECT count(*) FROM pg_stat_activity WHERE query ILIKE 'LISTEN%'") == 0

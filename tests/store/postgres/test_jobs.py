@@ -230,7 +230,7 @@ async def test_a_name_that_cannot_be_stored_is_the_callers_mistake_and_nobody_el
     outcomes = await pg.commit([first, submission(now=1.0, **facts), last])
 
     assert [type(outcome) for outcome in outcomes] == [type(None), InvalidInput, type(None)]
-    assert await pg.known(ids([first.after, last.after])) == {first.after.id, last.after.id}
+    assert await pg.existing_ids(ids([first.after, last.after])) == {first.after.id, last.after.id}
 
 
 async def test_who_asks_for_a_name_that_cannot_be_stored_finds_nothing(pg: PostgresStore) -> None:
@@ -240,7 +240,7 @@ async def test_who_asks_for_a_name_that_cannot_be_stored_finds_nothing(pg: Postg
     assert await pg.find(Filter(tenant="\ud800")) == []
     assert await pg.find(Filter(), before="nonsense") == []
     assert await pg.lines(job.id, stage="\x00") == []
-    assert await pg.keyed("\x00") is None
+    assert await pg.find_by_key("\x00") is None
     assert await pg.holder("\x00") is None
 
 
@@ -429,7 +429,7 @@ async def test_a_small_answer_from_a_big_store_costs_what_it_costs_from_a_small_
 async def test_sweeps_of_ended_jobs_cost_the_same_in_a_big_store(pg: PostgresStore) -> None:
     async def sweep(pg: PostgresStore, session: Session) -> None:
         await call(pg.purgeable, session, 5)
-        await call(pg.littered, session, 5)
+        await call(pg.jobs_with_litter, session, 5)
 
     for job in await submit_many(pg, FEW):
         await cancel(pg, job.id)

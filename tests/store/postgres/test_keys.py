@@ -62,11 +62,11 @@ async def test_a_job_without_webhooks_says_nothing_about_deliveries(pg: Postgres
 
 
 async def test_who_spends_wakes_nobody(pg: PostgresStore) -> None:
-    mark = await pg.changed(None, 0)
+    mark = await pg.wait_for_change(None, 0)
 
     await pg.spend([charge(1, 5)])
 
-    assert await pg.changed(mark, 0) == mark
+    assert await pg.wait_for_change(mark, 0) == mark
     assert pg._watch._telling is None
 
 

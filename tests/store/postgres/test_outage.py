@@ -46,7 +46,12 @@ async def test_a_store_whose_server_is_gone_says_so_and_works_again_when_it_is_b
     getattr(server, end)()
 
     change = submission(now=1.0)
-    for call in (pg.get([claimed.job.id]), pg.renew([lease_of(claimed)], LEASE), claim(pg), pg.changed(None, 0)):
+    for call in (
+        pg.get([claimed.job.id]),
+        pg.renew([lease_of(claimed)], LEASE),
+        claim(pg),
+        pg.wait_for_change(None, 0),
+    ):
         with pytest.raises(StoreUnavailable):
             await asyncio.wait_for(call, LIMIT)
     # Last, when every connection has heard of it: one statement sent at the moment of the kill is rightly unknown.
@@ -54,7 +59,7 @@ async def test_a_store_whose_server_is_gone_says_so_and_works_again_when_it_is_b
     server.start()
 
     assert isinstance(commit, StoreUnavailable)
-    assert await pg.known([change.after.id]) == set()
+    assert await pg.existing_ids([change.after.id]) == set()
     assert await held(pg, claimed.job.id) == claimed.job
     assert (await pg.renew([lease_of(claimed)], LEASE)).lost == frozenset()
     job = await submit(pg)
@@ -73,14 +78,14 @@ async def test_what_was_acknowledged_before_a_kill_is_there_after_it(server: Pos
 async def test_who_waits_during_an_outage_is_told_and_may_wait_again_afterwards(
     server: Postgres, pg: PostgresStore
 ) -> None:
-    mark = await pg.changed(None, 0)
-    woken = asyncio.create_task(pg.changed(mark, NEVER))
+    mark = await pg.wait_for_change(None, 0)
+    woken = asyncio.create_task(pg.wait_for_change(mark, NEVER))
     await asyncio.sleep(0)
     server.kill()
     with pytest.raises(StoreUnavailable):
         await asyncio.wait_for(woken, LIMIT)
     server.start()
-    woken = asyncio.create_task(pg.changed(mark, NEVER))
+    woken = asyncio.create_task(pg.wait_for_change(mark, NEVER))
 
     await submit(pg)
 
@@ -161,7 +166,7 @@ async def test_a_server_that_dies_before_the_commit_has_made_nothing(server: Pos
 
     server.start()
     assert type(outcome) is StoreUnavailable
-    assert not await pg.made(change.after.id, "c")
+    assert not await pg.has_change(change.after.id, "c")
 
 
 async def test_a_server_that_dies_during_the_commit_leaves_it_open_whether_it_was_made(
@@ -174,7 +179,7 @@ async def test_a_server_that_dies_during_the_commit_leaves_it_open_whether_it_wa
 
     server.start()
     assert type(outcome) is UnknownOutcome
-    assert not await pg.made(change.after.id, "c")
+    assert not await pg.has_change(change.after.id, "c")
     assert await made(pg, change) == change.after
 
 
@@ -186,7 +191,7 @@ async def test_a_server_that_dies_after_the_commit_has_made_it(server: Postgres,
 
     server.start()
     assert outcome is None
-    assert await pg.made(change.after.id, "c")
+    assert await pg.has_change(change.after.id, "c")
 
 
 class Wire:
@@ -247,7 +252,7 @@ async def test_a_change_whose_acknowledgement_was_lost_is_found_as_made(server: 
 
         wire.loses = None
         assert type(outcome) is UnknownOutcome
-        assert await store.made(change.after.id, "the-change")
+        assert await store.has_change(change.after.id, "the-change")
         assert await held(store, change.after.id) == change.after
         await store.close()
 

@@ -24,18 +24,18 @@ async def second_handle(url: str) -> PostgresStore:
 async def test_a_change_that_commits_late_is_told_although_later_ones_were_told_before(
     url: str, pg: PostgresStore, raw: Raw
 ) -> None:
-    cursor, _ = await pg.touched(None)
+    cursor, _ = await pg.changed_jobs(None)
     late = raw.transaction()
     await late.start()
     await raw.execute("INSERT INTO feed VALUES (pg_current_xact_id(), $1)", [UNKNOWN])
     job = await submit(pg)
-    cursor, before = await pg.touched(cursor)
+    cursor, before = await pg.changed_jobs(cursor)
 
     await late.commit()
 
-    cursor, after = await pg.touched(cursor)
+    cursor, after = await pg.changed_jobs(cursor)
     assert (before, after) == ({job.id}, {UNKNOWN})
-    assert (await pg.touched(cursor))[1] == set()
+    assert (await pg.changed_jobs(cursor))[1] == set()
 
 
 async def test_who_waits_is_woken_by_a_change_that_commits_late(pg: PostgresStore, raw: Raw) -> None:
@@ -43,23 +43,23 @@ async def test_who_waits_is_woken_by_a_change_that_commits_late(pg: PostgresStor
     await late.start()
     await raw.execute("INSERT INTO feed VALUES (pg_current_xact_id(), $1)", [UNKNOWN])
     await submit(pg)
-    mark = await pg.changed(None, 0)
-    assert await pg.changed(mark, 0.05) == mark
+    mark = await pg.wait_for_change(None, 0)
+    assert await pg.wait_for_change(mark, 0.05) == mark
 
     await late.commit()
 
-    assert await asyncio.wait_for(pg.changed(mark, 2 * LIMIT), LIMIT) != mark
+    assert await asyncio.wait_for(pg.wait_for_change(mark, 2 * LIMIT), LIMIT) != mark
 
 
 async def test_a_change_that_was_taken_back_is_not_told(pg: PostgresStore, raw: Raw) -> None:
-    cursor, _ = await pg.touched(None)
+    cursor, _ = await pg.changed_jobs(None)
     late = raw.transaction()
     await late.start()
     await raw.execute("INSERT INTO feed VALUES (pg_current_xact_id(), $1)", [UNKNOWN])
 
     await late.rollback()
 
-    assert (await pg.touched(cursor))[1] == set()
+    assert (await pg.changed_jobs(cursor))[1] == set()
 
 
 async def test_a_transaction_elsewhere_on_the_server_makes_nobody_hear_twice(pg: PostgresStore, raw: Raw) -> None:
@@ -67,12 +67,12 @@ async def test_a_transaction_elsewhere_on_the_server_makes_nobody_hear_twice(pg:
     await elsewhere.start()
     await raw.execute("CREATE TABLE elsewhere (x integer)")
     first, second = await submit_many(pg, 2)
-    cursor, _ = await pg.touched(None)
+    cursor, _ = await pg.changed_jobs(None)
 
     await cancel(pg, first.id)
-    cursor, heard = await pg.touched(cursor)
+    cursor, heard = await pg.changed_jobs(cursor)
     await cancel(pg, second.id)
-    _, heard_next = await pg.touched(cursor)
+    _, heard_next = await pg.changed_jobs(cursor)
 
     assert (heard, heard_next) == ({first.id}, {second.id})
     await elsewhere.rollback()
@@ -85,11 +85,11 @@ async def test_a_transaction_elsewhere_on_the_server_makes_nobody_hear_twice(pg:
 async def test_a_cursor_that_is_none_of_ours_is_told_to_look_at_everything(pg: PostgresStore, since: int) -> None:
     await submit(pg)
 
-    cursor, found = await pg.touched(since)
+    cursor, found = await pg.changed_jobs(since)
 
     assert found is None
-    assert await pg.changed(since, NEVER) != since
-    assert (await pg.touched(cursor))[1] == set()
+    assert await pg.wait_for_change(since, NEVER) != since
+    assert (await pg.changed_jobs(cursor))[1] == set()
 
 
 @pytest.mark.parametrize("snapshot", ["5:5:", "5:9:6,8"])
@@ -99,11 +99,11 @@ def test_a_snapshot_is_a_number_and_back(snapshot: str) -> None:
 
 async def test_a_cursor_of_one_handle_is_good_for_another(url: str, pg: PostgresStore) -> None:
     other = await second_handle(url)
-    cursor, _ = await pg.touched(None)
+    cursor, _ = await pg.changed_jobs(None)
 
     job = await submit(pg)
 
-    assert (await other.touched(cursor))[1] == {job.id}
+    assert (await other.changed_jobs(cursor))[1] == {job.id}
     await other.close()
 
 
@@ -126,12 +126,12 @@ async def test_a_watcher_behind_what_was_trimmed_is_told_to_look_at_everything(
     monkeypatch.setattr(watch, "FEED", 2)
     cursors = []
     for _ in range(6):
-        cursors.append((await pg.touched(None))[0])
+        cursors.append((await pg.changed_jobs(None))[0])
         await submit(pg)
 
     await pg.trim()
 
-    found = [(await pg.touched(cursor))[1] for cursor in cursors]
+    found = [(await pg.changed_jobs(cursor))[1] for cursor in cursors]
     assert found[:4] == [None] * 4
     assert [None if ids is None else len(ids) for ids in found[4:]] == [2, 1]
 
@@ -140,13 +140,13 @@ async def test_a_watcher_far_behind_is_told_to_look_at_everything(
     pg: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "MANY", 5)
-    start, _ = await pg.touched(None)
+    start, _ = await pg.changed_jobs(None)
     jobs = [await submit(pg) for _ in range(5)]
-    assert (await pg.touched(start))[1] == set(ids(jobs))
+    assert (await pg.changed_jobs(start))[1] == set(ids(jobs))
 
     await submit(pg)
 
-    assert (await pg.touched(start))[1] is None
+    assert (await pg.changed_jobs(start))[1] is None
 
 
 async def test_a_late_commit_below_what_was_trimmed_is_not_lost(
@@ -156,28 +156,28 @@ async def test_a_late_commit_below_what_was_trimmed_is_not_lost(
     late = raw.transaction()
     await late.start()
     await raw.execute("INSERT INTO feed VALUES (pg_current_xact_id(), $1)", [UNKNOWN])
-    cursor, _ = await pg.touched(None)
+    cursor, _ = await pg.changed_jobs(None)
     for _ in range(3):
         await submit(pg)
     await pg.trim()
 
     await late.commit()
 
-    assert (await pg.touched(cursor))[1] is None
+    assert (await pg.changed_jobs(cursor))[1] is None
 
 
 async def test_a_feed_copied_from_another_server_is_not_taken_for_news(pg: PostgresStore, raw: Raw) -> None:
     """Its numbers are far above any that this server has given: they would be new for ever."""
     await raw.execute("INSERT INTO feed VALUES ('4000000000', $1)", [UNKNOWN])
     await raw.execute("UPDATE trimmed SET xid = '4000000000'")
-    mark = await pg.changed(None, 0)
-    assert await pg.changed(mark, 0.05) == mark
+    mark = await pg.wait_for_change(None, 0)
+    assert await pg.wait_for_change(mark, 0.05) == mark
 
     await pg.trim()
-    cursor, _ = await pg.touched(None)
+    cursor, _ = await pg.changed_jobs(None)
     job = await submit(pg)
 
-    assert (await pg.touched(cursor))[1] == {job.id}
+    assert (await pg.changed_jobs(cursor))[1] == {job.id}
     assert await raw.fetchval("SELECT count(*) FROM feed WHERE xid = '4000000000'") == 0
 
 
@@ -208,19 +208,19 @@ async def test_who_was_told_whose_change_it_was_hears_once_and_of_all_that_was_n
     other = await second_handle(url)
     late = raw.transaction()
     await late.start()
-    mark = await pg.changed(None, 0)
+    mark = await pg.wait_for_change(None, 0)
     await raw.execute("INSERT INTO feed VALUES (pg_current_xact_id(), $1)", [UNKNOWN])
-    woken = asyncio.create_task(pg.changed(mark, NEVER))
+    woken = asyncio.create_task(pg.wait_for_change(mark, NEVER))
     async with connected(url) as beside:
         await listening(beside)
     await submit(other)
     told = await asyncio.wait_for(woken, LIMIT)
 
-    again = await pg.changed(told, 0.05)
+    again = await pg.wait_for_change(told, 0.05)
     await late.commit()
 
     assert (told != mark, again) == (True, told)
-    assert await pg.changed(told, 0.05) != told
+    assert await pg.wait_for_change(told, 0.05) != told
     await other.close()
 
 
@@ -231,8 +231,8 @@ async def test_who_waits_finds_what_nobody_told_it_of(
     monkeypatch.setattr(Watch, "tell", lambda _self, **_: None)
     monkeypatch.setattr(Watch, "may_tell", lambda _self: False)
     other = await second_handle(url)
-    mark = await pg.changed(None, 0)
-    woken = asyncio.create_task(pg.changed(mark, NEVER))
+    mark = await pg.wait_for_change(None, 0)
+    woken = asyncio.create_task(pg.wait_for_change(mark, NEVER))
 
     await submit(other)
 
@@ -257,8 +257,8 @@ async def test_a_notification_wakes_who_waits(
 ) -> None:
     monkeypatch.setattr(watch, "POLL", NEVER)
     other = await second_handle(url)
-    mark = await pg.changed(None, 0)
-    woken = asyncio.create_task(pg.changed(mark, NEVER))
+    mark = await pg.wait_for_change(None, 0)
+    woken = asyncio.create_task(pg.wait_for_change(mark, NEVER))
     await listening(raw)
 
     await submit(other)
@@ -272,8 +272,8 @@ async def test_a_listener_that_was_cut_off_listens_again(
 ) -> None:
     monkeypatch.setattr(watch, "POLL", NEVER)
     other = await second_handle(url)
-    mark = await pg.changed(None, 0)
-    woken = asyncio.create_task(pg.changed(mark, NEVER))
+    mark = await pg.wait_for_change(None, 0)
+    woken = asyncio.create_task(pg.wait_for_change(mark, NEVER))
     first = await listening(raw)
     await raw.execute("SELECT pg_terminate_backend($1)", first)
     await listening(raw, but=first)
@@ -291,8 +291,8 @@ async def test_what_was_committed_while_nobody_listened_is_found_when_somebody_d
     monkeypatch.setattr(watch, "POLL", NEVER)
     monkeypatch.setattr(watch, "RETRY", 0.5)
     other = await second_handle(url)
-    mark = await pg.changed(None, 0)
-    woken = asyncio.create_task(pg.changed(mark, NEVER))
+    mark = await pg.wait_for_change(None, 0)
+    woken = asyncio.create_task(pg.wait_for_change(mark, NEVER))
     first = await listening(raw)
     await raw.execute("SELECT pg_terminate_backend($1)", first)
 

@@ -90,12 +90,12 @@ async def test_a_damaged_counter_is_told_to_who_uses_it_and_to_nobody_else(
 
 
 async def test_who_spends_wakes_nobody(redis_store: RedisStore) -> None:
-    mark = await redis_store.changed(None, 0)
+    mark = await redis_store.wait_for_change(None, 0)
 
     await redis_store.spend([charge(1, 5)])
     await audit.append(redis_store, [entry()], keep=10)
 
-    assert await redis_store.changed(mark, 0) == mark
+    assert await redis_store.wait_for_change(mark, 0) == mark
 
 
 async def test_an_erased_job_has_left_no_key_behind(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:

@@ -70,8 +70,8 @@ READS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "find": lambda store: store.find(Filter()),
     "claim": lambda store: claim(store),
     "overdue": lambda store: store.overdue(1),
-    "changed": lambda store: store.changed(None, 0),
-    "touched": lambda store: store.touched(None),
+    "wait_for_change": lambda store: store.wait_for_change(None, 0),
+    "changed_jobs": lambda store: store.changed_jobs(None),
     "check": lambda store: store.check(),
 }
 
@@ -101,7 +101,7 @@ async def test_a_commit_during_an_outage_was_not_made_and_says_so(server: valkey
 
     assert type(error) is StoreUnavailable
     server.start()
-    assert await store.known([change.after.id]) == set()
+    assert await store.existing_ids([change.after.id]) == set()
     assert await heard(store, change) is None
 
 
@@ -194,7 +194,7 @@ async def test_a_commit_whose_answer_is_lost_has_an_unknown_outcome_and_is_made_
 
     server.thaw()
     assert type(error) is UnknownOutcome
-    await until_true(lambda: store.made(change.after.id, "c"))
+    await until_true(lambda: store.has_change(change.after.id, "c"))
     assert await words(store, change.after.id) == ["submitted"]
     assert len(await claim(store)) == 2
 
@@ -234,11 +234,11 @@ async def test_what_was_behind_a_lost_answer_was_never_sent(
     server.thaw()
     assert [type(error) for error in errors] == [UnknownOutcome] * 2 + [StoreUnavailable] * 3
     await until_true(lambda: is_known(store, changes[0].after.id))
-    assert await store.known([change.after.id for change in changes[2:]]) == set()
+    assert await store.existing_ids([change.after.id for change in changes[2:]]) == set()
 
 
 async def is_known(store: Store, job_id: str) -> bool:
-    return await store.known([job_id]) == {job_id}
+    return await store.existing_ids([job_id]) == {job_id}
 
 
 async def test_a_caller_that_gives_up_leaves_no_answer_for_the_next(redis_store: RedisStore) -> None:
@@ -298,7 +298,7 @@ async def test_a_replica_makes_nothing_and_is_left(server: valkey.Valkey, open_r
 
         client.execute_command("REPLICAOF", "NO", "ONE")
     assert type(error) is StoreUnavailable
-    assert await store.known([job.id, change.after.id]) == {job.id}
+    assert await store.existing_ids([job.id, change.after.id]) == {job.id}
     assert await heard(store, change) is None
 
 
@@ -389,7 +389,7 @@ async def test_a_write_larger_than_a_script_should_be_travels_alone(
 
     jobs = await submit_many(redis_store, 5)
 
-    assert await redis_store.known(ids(jobs)) == set(ids(jobs))
+    assert await redis_store.existing_ids(ids(jobs)) == set(ids(jobs))
 
 
 # connections and crash points
@@ -397,7 +397,9 @@ async def test_a_write_larger_than_a_script_should_be_travels_alone(
 
 async def test_a_busy_handle_has_few_connections(server: valkey.Valkey, open_redis: OpenRedis) -> None:
     store = await open_redis(server.url("p:"))
-    waiting = [asyncio.create_task(store.changed(await store.changed(None, 0), LIMIT)) for _ in range(20)]
+    waiting = [
+        asyncio.create_task(store.wait_for_change(await store.wait_for_change(None, 0), LIMIT)) for _ in range(20)
+    ]
 
     await asyncio.gather(
         *(store.commit([submission(now=1.0)]) for _ in range(200)), *(store.find(Filter()) for _ in range(200))
@@ -409,7 +411,7 @@ async def test_a_busy_handle_has_few_connections(server: valkey.Valkey, open_red
 
 async def test_a_closed_handle_has_no_connections(server: valkey.Valkey, open_redis: OpenRedis) -> None:
     store = await open_redis(server.url("p:"))
-    await store.changed(await store.changed(None, 0), 0.1)
+    await store.wait_for_change(await store.wait_for_change(None, 0), 0.1)
     await asyncio.gather(*(store.find(Filter()) for _ in range(20)))
 
     await store.close()
@@ -446,7 +448,7 @@ async def test_a_crash_before_the_write_leaves_nothing_and_one_after_it_everythi
             await redis_store.commit([change])
     monkeypatch.setattr(crashpoints, "hook", None)
 
-    found = await redis_store.known([change.after.id for change in changes.values()])
+    found = await redis_store.existing_ids([change.after.id for change in changes.values()])
 
     assert found == {changes["store.write.after"].after.id}
 

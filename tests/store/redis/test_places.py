@@ -24,9 +24,9 @@ from tests.store.redis.inside import OpenRedis
 
 async def works(store: Store) -> None:
     job = await submit(store)
-    mark = await store.changed(None, 0)
+    mark = await store.wait_for_change(None, 0)
     done = await finish(store, await claim_one(store))
-    assert await store.changed(mark, 10.0) != mark
+    assert await store.wait_for_change(mark, 10.0) != mark
     assert await held(store, job.id) == done
 
 

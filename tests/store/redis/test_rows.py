@@ -199,7 +199,7 @@ async def test_upkeep_goes_round_a_job_that_cannot_be_read(
     clock.forward(DEFAULT_KEEP)
 
     assert await timed_redis.purgeable(limit=1) == [last]
-    assert await timed_redis.littered(limit=1) == [last]
+    assert await timed_redis.jobs_with_litter(limit=1) == [last]
 
 
 async def test_a_marked_job_that_cannot_be_read_can_be_erased(redis_store: RedisStore, damage: Damage) -> None:
@@ -208,7 +208,7 @@ async def test_a_marked_job_that_cannot_be_read_can_be_erased(redis_store: Redis
 
     await redis_store.erase(job.id)
 
-    assert await redis_store.known([job.id]) == set()
+    assert await redis_store.existing_ids([job.id]) == set()
     assert await redis_store.find(Filter()) == []
 
 
@@ -252,7 +252,7 @@ async def test_a_watcher_behind_what_was_trimmed_is_told_to_look_at_everything(
     jobs = [await submit(redis_store) for _ in range(20)]
     raw.xtrim(f"{prefix}feed", maxlen=5, approximate=False)
 
-    found = {since: await redis_store.touched(since) for since in (0, 14, 15, 20, 21)}
+    found = {since: await redis_store.changed_jobs(since) for since in (0, 14, 15, 20, 21)}
 
     assert found == {0: (20, None), 14: (20, None), 15: (20, set(ids(jobs[15:]))), 20: (20, set()), 21: (20, None)}
 
@@ -264,17 +264,17 @@ async def test_a_watcher_far_behind_is_told_to_look_at_everything(
     for _ in range(20):
         await submit(redis_store)
 
-    assert await redis_store.touched(14) == (20, None)
-    assert (await redis_store.touched(15))[1] is not None
+    assert await redis_store.changed_jobs(14) == (20, None)
+    assert (await redis_store.changed_jobs(15))[1] is not None
 
 
 async def test_the_feed_names_every_job_of_a_large_commit(redis_store: RedisStore) -> None:
-    cursor, _ = await redis_store.touched(None)
+    cursor, _ = await redis_store.changed_jobs(None)
     changes = [submission(now=1.0) for _ in range(100)]
 
     await redis_store.commit(changes)
 
-    _, found = await redis_store.touched(cursor)
+    _, found = await redis_store.changed_jobs(cursor)
     assert found == {change.after.id for change in changes}
 
 
@@ -284,8 +284,8 @@ async def test_a_feed_that_somebody_deleted_stops_no_commit(redis_store: RedisSt
 
     job = await submit(redis_store)
 
-    assert await redis_store.known([job.id]) == {job.id}
-    assert (await redis_store.touched(40))[1] is None
+    assert await redis_store.existing_ids([job.id]) == {job.id}
+    assert (await redis_store.changed_jobs(40))[1] is None
 
 
 async def test_the_feed_stays_short(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:
@@ -317,7 +317,7 @@ QUESTIONS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "find the running": lambda store: store.find(Filter("default", status=Status.RUNNING), limit=5),
     "expired": lambda store: store.expired(5),
     "purgeable": lambda store: store.purgeable(5),
-    "littered": lambda store: store.littered(5),
+    "littered": lambda store: store.jobs_with_litter(5),
     "overdue": lambda store: store.overdue(5),
 }
 

@@ -20,8 +20,8 @@ LONG = 2 * LIMIT
 
 async def waiting(store: RedisStore, server: valkey.Valkey) -> tuple[int, asyncio.Task[int]]:
     """Somebody who waits, once the server knows of it."""
-    mark = await store.changed(None, 0)
-    task = asyncio.create_task(store.changed(mark, LONG))
+    mark = await store.wait_for_change(None, 0)
+    task = asyncio.create_task(store.wait_for_change(mark, LONG))
     await until(lambda: len(readers(server)) == 1)
     return mark, task
 
@@ -53,8 +53,8 @@ async def test_who_waits_is_woken_by_looking_when_the_feed_says_nothing(
     monkeypatch.setattr(WatchStore, "_read", deaf)
     monkeypatch.setattr(watch, "LOOK", 0.05)
     store, other = await open_redis(), await open_redis()
-    mark = await store.changed(None, 0)
-    woken = asyncio.create_task(store.changed(mark, LONG))
+    mark = await store.wait_for_change(None, 0)
+    woken = asyncio.create_task(store.wait_for_change(mark, LONG))
     await asyncio.sleep(0)
 
     await submit(other)
@@ -112,18 +112,18 @@ async def test_a_mark_from_before_a_loss_of_data_is_another_one(server: valkey.V
     store = await open_redis(server.url("p:"))
     for _ in range(3):
         await submit(store)
-    mark = await store.changed(None, 0)
+    mark = await store.wait_for_change(None, 0)
     with server.client() as client:
         client.flushall()
 
-    found = await asyncio.wait_for(store.changed(mark, LONG), LIMIT)
+    found = await asyncio.wait_for(store.wait_for_change(mark, LONG), LIMIT)
 
     assert found != mark
 
 
 async def test_closing_lets_who_waits_go(open_redis: OpenRedis) -> None:
     store = await open_redis()
-    woken: asyncio.Task[Any] = asyncio.create_task(store.changed(await store.changed(None, 0), LONG))
+    woken: asyncio.Task[Any] = asyncio.create_task(store.wait_for_change(await store.wait_for_change(None, 0), LONG))
     await asyncio.sleep(0.05)
 
     await store.close()

@@ -57,12 +57,12 @@ async def test_buckets_that_no_longer_count_are_not_kept(store: SqliteStore, clo
 
 
 async def test_who_spends_wakes_nobody_and_waits_for_no_job(store: SqliteStore) -> None:
-    mark = await store.changed(None, 0)
+    mark = await store.wait_for_change(None, 0)
 
     async with stopped(store):
         await store.spend([charge(1, 5)])
 
-    assert await store.changed(mark, 0) == mark
+    assert await store.wait_for_change(mark, 0) == mark
 
 
 async def test_a_store_that_counts_nothing_has_one_file(store: SqliteStore, path: Path) -> None:

@@ -190,7 +190,7 @@ async def test_upkeep_goes_round_a_job_that_cannot_be_read(store: SqliteStore, c
     clock.forward(DEFAULT_KEEP)
 
     assert await store.purgeable(limit=1) == [last]
-    assert await store.littered(limit=1) == [last]
+    assert await store.jobs_with_litter(limit=1) == [last]
 
 
 # the feed: a row for each transaction
@@ -203,7 +203,7 @@ async def submit_one_by_one(store: SqliteStore, n: int) -> list[Job]:
 async def test_what_is_committed_together_is_announced_together(store: SqliteStore) -> None:
     jobs = await submit_many(store, 3)
 
-    assert await store.touched(0) == (1, set(ids(jobs)))
+    assert await store.changed_jobs(0) == (1, set(ids(jobs)))
 
 
 async def test_the_feed_is_trimmed_from_the_front(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,11 +219,11 @@ async def test_a_watcher_behind_what_was_trimmed_is_told_to_look_at_everything(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_store, "FEED", 5)
-    start, _ = await store.touched(None)
+    start, _ = await store.changed_jobs(None)
     jobs = await submit_one_by_one(store, 20)
     await store.trim()
 
-    found = {since: await store.touched(since) for since in (start, start + 14, start + 15, start + 20)}
+    found = {since: await store.changed_jobs(since) for since in (start, start + 14, start + 15, start + 20)}
 
     assert found == {
         start: (20, None),
@@ -239,11 +239,11 @@ async def test_the_feed_goes_on_counting_after_it_was_trimmed(
     monkeypatch.setattr(sqlite_store, "FEED", 1)
     await submit_one_by_one(store, 3)
     await store.trim()
-    cursor, _ = await store.touched(None)
+    cursor, _ = await store.changed_jobs(None)
 
     job = await submit(store)
 
-    assert await store.touched(cursor) == (cursor + 1, {job.id})
+    assert await store.changed_jobs(cursor) == (cursor + 1, {job.id})
 
 
 async def test_a_watcher_far_behind_is_told_to_look_at_everything(
@@ -252,8 +252,8 @@ async def test_a_watcher_far_behind_is_told_to_look_at_everything(
     monkeypatch.setattr(sqlite_store, "MANY", 5)
     await submit_one_by_one(store, 20)
 
-    assert await store.touched(14) == (20, None)
-    assert (await store.touched(15))[1] is not None
+    assert await store.changed_jobs(14) == (20, None)
+    assert (await store.changed_jobs(15))[1] is not None
 
 
 async def test_trimming_a_short_feed_is_nothing(store: SqliteStore) -> None:
@@ -262,7 +262,7 @@ async def test_trimming_a_short_feed_is_nothing(store: SqliteStore) -> None:
 
     await store.trim()
 
-    assert await store.touched(0) == (1, {job.id})
+    assert await store.changed_jobs(0) == (1, {job.id})
 
 
 # one snapshot
@@ -336,7 +336,7 @@ QUESTIONS: dict[str, Question] = {
     },
     "claim": _claims,
     "expired": lambda store, db: call(store.expired, db, 5),
-    "touched": lambda store, db: call(store.touched, db, 0),
+    "changed_jobs": lambda store, db: call(store.changed_jobs, db, 0),
 }
 
 
@@ -356,7 +356,7 @@ async def test_a_small_answer_from_a_big_store_costs_what_it_costs_from_a_small_
 async def test_sweeps_of_ended_jobs_cost_the_same_in_a_big_store(store: SqliteStore) -> None:
     def sweep(store: SqliteStore, db: Session) -> None:
         call(store.purgeable, db, 5)
-        call(store.littered, db, 5)
+        call(store.jobs_with_litter, db, 5)
 
     for job in await submit_many(store, FEW):
         await cancel(store, job.id)

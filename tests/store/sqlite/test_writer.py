@@ -167,7 +167,7 @@ async def test_a_refused_member_of_a_group_writes_none_of_its_neighbours_work_an
 
     assert [type(error) for [error] in outcomes] == [type(None), SlotTaken, SlotTaken]
     assert [job.id for job in (await dump(store))["jobs"]] == [first.after.id]
-    assert (await store.keyed("k"), await store.keyed("k2")) == ((first.after.id, ""), None)
+    assert (await store.find_by_key("k"), await store.find_by_key("k2")) == ((first.after.id, ""), None)
     assert await waiting(store) == [(first.after.id, ("only", 0))]
 
 
@@ -311,7 +311,7 @@ async def test_after_a_full_disk_the_same_can_be_asked_again(store: SqliteStore)
     change = submission(SLOTTED, BIG, now=store.now(), key="k")
     await _limit_pages(store, 2)
     assert [type(error) for error in await store.commit([change])] == [StoreUnavailable]
-    assert (await store.holder(SLOT), await store.keyed("k")) == (None, None)
+    assert (await store.holder(SLOT), await store.find_by_key("k")) == (None, None)
 
     await _limit_pages(store, None)
 
@@ -340,7 +340,7 @@ async def test_a_commit_whose_writing_fails_is_of_unknown_outcome_to_everybody_i
     assert [type(error) for [error] in outcomes] == [UnknownOutcome, UnknownOutcome]
     assert await dump(store) == before
     assert await store.commit(changes) == [None, None]
-    assert await store.known([job.id, *(change.after.id for change in changes)]) == {
+    assert await store.existing_ids([job.id, *(change.after.id for change in changes)]) == {
         job.id,
         *(change.after.id for change in changes),
     }

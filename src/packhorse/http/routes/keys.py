@@ -173,7 +173,7 @@ async def limits_left(services: HttpServices, caller: Caller, key_id: str) -> li
         for (each, _), left in zip(found, spent.left, strict=True)
     ]
     jobs, size = services.settings.quotas or (0, 0)
-    used = await services.store.counted(0, tenant=caller.tenant) if jobs or size else Counts()
+    used = await services.store.count_by_status(0, tenant=caller.tenant) if jobs or size else Counts()
     if jobs:
         shown.append(schemas.limit_to_json("tenant-jobs", "unfinished-jobs", jobs, 0, max(0, jobs - used.active)))
     if size:

@@ -168,7 +168,9 @@ class Submission:
     async def _is_repeated(self) -> bool:
         if self._key is None:
             return False
-        return await self._services.store.keyed(once_key(self._caller.tenant, self._client, self._key)) is not None
+        return (
+            await self._services.store.find_by_key(once_key(self._caller.tenant, self._client, self._key)) is not None
+        )
 
     async def _whole(self, body: Body) -> bytes:
         try:

@@ -85,7 +85,7 @@ class Statistics(Handle):
             await session.fetch(TALLIES.add, *columns(rows))
 
     @read
-    async def tallied(
+    async def list_tallies(
         self, session: Session, step: int, since: float, *, queue: str | None = None, pipeline: str | None = None
     ) -> list[tuple[Tally, int]]:
         start = counters.first(step, since, self.now())
@@ -106,7 +106,7 @@ class Statistics(Handle):
         return found
 
     @read
-    async def counted(self, session: Session, most: int, *, tenant: str | None = None) -> Counts:
+    async def count_by_status(self, session: Session, most: int, *, tenant: str | None = None) -> Counts:
         if tenant is not None:
             rows = await session.fetch(TALLIES.usage, tenant)
             return Counts(active=rows[0]["jobs"], bytes=rows[0]["bytes"]) if rows else Counts()

@@ -183,11 +183,11 @@ class Reads(Notes):
     events = read(_events)
 
     @read
-    async def made(self, session: Session, job_id: str, change_id: str) -> bool:
+    async def has_change(self, session: Session, job_id: str, change_id: str) -> bool:
         return is_id(job_id) and bool(await session.value(SQL.has_change, job_id, change_id))
 
     @read
-    async def keyed(self, session: Session, key: str) -> tuple[str, str] | None:
+    async def find_by_key(self, session: Session, key: str) -> tuple[str, str] | None:
         row = await session.row(SQL.idempotency_key, key) if is_storable([key]) else None
         return None if row is None else (str(row["job_id"]), row["fingerprint"])
 
@@ -197,7 +197,7 @@ class Reads(Notes):
         return None if found is None else str(found)
 
     @read
-    async def known(self, session: Session, job_ids: Sequence[str]) -> set[str]:
+    async def existing_ids(self, session: Session, job_ids: Sequence[str]) -> set[str]:
         return {str(id) for (id,) in await session.fetch(SQL.known, ids(job_ids))}
 
     # Sweeps
@@ -213,7 +213,7 @@ class Reads(Notes):
         return begun + await self._sweep(session, SQL.purgeable, self._clock.parameter(), limit - len(begun))
 
     @read
-    async def littered(self, session: Session, limit: int) -> list[Job]:
+    async def jobs_with_litter(self, session: Session, limit: int) -> list[Job]:
         return await self._sweep(session, SQL.littered, None, limit)
 
     async def _sweep(self, session: Session, query: str, value: Any, limit: int) -> list[Job]:

@@ -56,15 +56,15 @@ class PostgresStore(Commits, Queue, Reads, Records, Counters, Failures, Statisti
             raise
         return store
 
-    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
+    async def wait_for_change(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
         try:
-            return await self._watch.changed(mark, timeout, is_working=is_working)
+            return await self._watch.wait_for_change(mark, timeout, is_working=is_working)
         except asyncpg.PostgresError as error:
             raise describe_error(error) from error
 
     @read
-    async def touched(self, session: Session, since: int | None) -> tuple[int, Collection[str] | None]:
-        return await watch.touched(session, since)
+    async def changed_jobs(self, session: Session, since: int | None) -> tuple[int, Collection[str] | None]:
+        return await watch.changed_jobs(session, since)
 
     async def trim(self) -> None:
         await self._trim_feed()

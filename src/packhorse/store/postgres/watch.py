@@ -74,7 +74,7 @@ async def trim(session: Session) -> None:
     await session.fetch(SQL.trim, FEED)
 
 
-async def touched(session: Session, since: int | None) -> tuple[int, set[str] | None]:
+async def changed_jobs(session: Session, since: int | None) -> tuple[int, set[str] | None]:
     seen = snapshot_of(since) if since is not None else None
     if seen is None:
         return number(await _look(session, None) or ""), None
@@ -139,7 +139,7 @@ class Watch:
 
     # Looking
 
-    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
+    async def wait_for_change(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
         seen = snapshot_of(mark) if mark is not None else None
         deadline = time.monotonic() + timeout
         with self._subscribe(is_working) as hint:

@@ -63,7 +63,7 @@ class CounterStore(Session):
         ops += [["EXPIRE", _tally_key(step, at), str(KEPT[step] + 2 * step)] for step, at in stretches]
         await self._write.put(*([pack_ops(*ops)] if counts else []))
 
-    async def tallied(
+    async def list_tallies(
         self, step: int, since: float, *, queue: str | None = None, pipeline: str | None = None
     ) -> list[tuple[Tally, int]]:
         """Also the stretch after this one: the clock of who counted may be a little ahead."""
@@ -94,7 +94,7 @@ class CounterStore(Session):
                 break
         return found
 
-    async def counted(self, most: int, *, tenant: str | None = None) -> Counts:  # noqa: ARG002 (the indexes know)
+    async def count_by_status(self, most: int, *, tenant: str | None = None) -> Counts:  # noqa: ARG002 (the indexes know)
         if tenant is not None:
             [used] = await self._link.ask([["HMGET", keys.usage(tenant), "jobs", "bytes"]])
             return Counts(active=int(used[0] or 0), bytes=int(used[1] or 0))

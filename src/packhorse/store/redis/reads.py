@@ -137,11 +137,11 @@ class ReadStore(NoteStore):
         [bodies] = await self._link.ask([["LRANGE", keys.events(job_id), str(after), str(after + limit - 1)]])
         return [Event(kept.n, kept.type, kept.at, kept.data) for kept in (_event(body, job_id) for body in bodies)]
 
-    async def made(self, job_id: str, change_id: str) -> bool:
+    async def has_change(self, job_id: str, change_id: str) -> bool:
         told, untold = await self._link.ask([["LRANGE", of(job_id), "0", "-1"] for of in (keys.events, keys.changes)])
         return change_id.encode() in untold or any(_event(body, job_id).change == change_id for body in told)
 
-    async def keyed(self, key: str) -> tuple[str, str] | None:
+    async def find_by_key(self, key: str) -> tuple[str, str] | None:
         [value] = await self._link.ask([["GET", keys.idempotency(key)]])
         if value is None:
             return None
@@ -152,7 +152,7 @@ class ReadStore(NoteStore):
         [value] = await self._link.ask([["GET", keys.slot(slot)]])
         return None if value is None else value.decode()
 
-    async def known(self, job_ids: Sequence[str]) -> set[str]:
+    async def existing_ids(self, job_ids: Sequence[str]) -> set[str]:
         self._open()
         answers = await self._link.ask([["EXISTS", keys.job(job_id)] for job_id in job_ids])
         return {job_id for job_id, is_there in zip(job_ids, answers, strict=True) if is_there}

@@ -110,7 +110,7 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
         _, over = await self._sweep("purge", "past", limit - len(begun)) if len(begun) < limit else (0.0, [])
         return [job for _, job in begun + over]
 
-    async def littered(self, limit: int) -> list[Job]:
+    async def jobs_with_litter(self, limit: int) -> list[Job]:
         return [job for _, job in (await self._sweep("litter", "all", limit))[1]]
 
     async def _sweep(self, index: str, which: str, limit: int) -> tuple[float, list[tuple[str, Job]]]:

@@ -35,7 +35,7 @@ class WatchStore(Session):
         """The newest that is not our own work."""
         self._closing.append(self._stop_watching)
 
-    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
+    async def wait_for_change(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
         """The mark is the number of the feed's newest entry."""
         deadline = time.monotonic() + timeout
         is_told = True
@@ -61,7 +61,7 @@ class WatchStore(Session):
             self._heard = None if before is not None and found < before else max(self._heard, found)
         return found
 
-    async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
+    async def changed_jobs(self, since: int | None) -> tuple[int, Collection[str] | None]:
         last = await self._last()
         if since is None or since > last or last - since > MANY:
             return last, None

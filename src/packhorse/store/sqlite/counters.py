@@ -123,7 +123,7 @@ class Statistics(Handle):
             db.execute(TALLIES.add, (each.step, each.at, each.queue, each.pipeline, each.name, count))
 
     @read
-    def tallied(
+    def list_tallies(
         self, db: Session, step: int, since: float, *, queue: str | None = None, pipeline: str | None = None
     ) -> list[tuple[Tally, int]]:
         found = db.execute(TALLIES.counts, (step, counters.first(step, since, self.now()), queue, pipeline))
@@ -134,7 +134,7 @@ class Statistics(Handle):
         return [head for queue, names in kinds.items() for kind in names for head in _heads(db, queue, kind)]
 
     @read
-    def counted(self, db: Session, most: int, *, tenant: str | None = None) -> Counts:
+    def count_by_status(self, db: Session, most: int, *, tenant: str | None = None) -> Counts:
         """Each pair is a range of an index that covers the question; none is walked further than there is to count."""
         if tenant is not None:
             used = usage(db, tenant)

@@ -161,11 +161,11 @@ class Reads(Notes):
     events = read(_events)
 
     @read
-    def made(self, db: Session, job_id: str, change_id: str) -> bool:
+    def has_change(self, db: Session, job_id: str, change_id: str) -> bool:
         return db.execute(SQL.change, (job_id, change_id)).fetchone() is not None
 
     @read
-    def keyed(self, db: Session, key: str) -> tuple[str, str] | None:
+    def find_by_key(self, db: Session, key: str) -> tuple[str, str] | None:
         row: tuple[str, str] | None = db.execute(SQL.job_of_key, (key,)).fetchone()
         return row
 
@@ -175,7 +175,7 @@ class Reads(Notes):
         return None if row is None else str(row[0])
 
     @read
-    def known(self, db: Session, job_ids: Sequence[str]) -> set[str]:
+    def existing_ids(self, db: Session, job_ids: Sequence[str]) -> set[str]:
         return {id for (id,) in db.execute(SQL.known, (json.encode(list(job_ids)).decode(),))}
 
     # Sweeps
@@ -192,7 +192,7 @@ class Reads(Notes):
         return begun + _sweep(db, due, limit - len(begun), self._plans)
 
     @read
-    def littered(self, db: Session, limit: int) -> list[Job]:
+    def jobs_with_litter(self, db: Session, limit: int) -> list[Job]:
         return _sweep(db, db.execute(SQL.littered), limit, self._plans)
 
     @write

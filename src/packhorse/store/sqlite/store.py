@@ -40,7 +40,7 @@ class Watch(Handle):
         self._watching = threading.Lock()
         self._moved_at = 0.0
 
-    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:  # noqa: ARG002
+    async def wait_for_change(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:  # noqa: ARG002
         """The mark is the data version as this connection sees it: it moves with every commit of any other."""
         deadline = time.monotonic() + timeout
         while (found := self._data_version()) == mark and (left := deadline - time.monotonic()) > 0:
@@ -61,7 +61,7 @@ class Watch(Handle):
         return version
 
     @read
-    def touched(self, db: Session, since: int | None) -> tuple[int, Collection[str] | None]:
+    def changed_jobs(self, db: Session, since: int | None) -> tuple[int, Collection[str] | None]:
         first, last = db.row(SQL.ends)
         if since is None or since + 1 < first or last - since > MANY:
             return last, None
