@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -612,6 +613,7 @@ async def test_a_key_that_cannot_be_one_is_named(http: Http, key: str) -> None:
 
 @EVERYWHERE
 async def test_objects_that_do_not_answer_are_502_and_leave_no_job(http: Http, place: Place, store: Store) -> None:
+    shutil.rmtree(place.blobs)
     place.blobs.write_text("not a folder")
 
     answer = await http.post("jobs?pipeline=convert", files=MODEL)

@@ -21,7 +21,7 @@ from tests.journey.places import PLACES
 from tests.journey.serving import served
 from tests.journey.site import Site, until
 
-KEY = "journeys have a secret of their own, too"
+KEY = "journeys have a secret of their own as well"
 CANARY = 'canary/0123+456 789"é'
 FLOCK: dict[str, Any] = {
     "api_key": Secret(CANARY),
