@@ -70,3 +70,16 @@ def test_the_model_has_every_method_of_the_contract() -> None:
     contract = layout.measure(layout.SOURCE)["contract"].places
 
     assert {*METHODS, "wait_for_change", "close", "now"} == {*contract}
+
+
+def test_a_worker_that_stops_during_the_first_start_of_a_deployment_starts() -> None:
+    """It had read that there is no deployment; when it goes on, another process has made one and stored a file."""
+    scenario = (
+        '{"seed":1794854890,"workers":1,"jobs":[1],"chaos":29.804744235318612,"is_fair":true,'
+        '"rates":{"worker.stopped":0.0003},"only":["worker0.1:3"]}'
+    )
+
+    code, said = lab("--replay", scenario, "--shrink", "0")
+
+    assert code == 0, said
+    assert "1 worker.stopped" in said

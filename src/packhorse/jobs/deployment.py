@@ -69,7 +69,7 @@ async def claim(store: Store, blobs: Blobs, address: str) -> None:
     mark = await read_mark(blobs)  # before the id: who marks writes the id first
     ours = await get_id(store)
     if mark is None:
-        if ours is None and await blobs.folders("jobs", limit=1):
+        if ours is None and await blobs.folders("jobs", limit=1) and await get_id(store) is None:  # nobody was faster
             raise WrongDeployment("The object store has the files of jobs, but no mark, and the store is new.")
         ours = ours or await _set_id(store, secrets.token_hex(8), stamp=0)
         mark = await _put_mark(blobs, Mark(ours, store.now(), address))
