@@ -810,11 +810,11 @@ def _matches(wanted: FailureFilter, failure: FailedRun) -> bool:
 METHODS = {
     name: name
     for name in (
-        "commit", "get", "find", "count", "snapshot", "events", "has_change", "find_by_key", "holder", "claim", "renew", "overdue",
-        "held_by", "expired", "ahead", "ready", "report", "log", "sample", "progress", "lines", "samples", "changed_jobs",
-        "purgeable", "jobs_with_litter", "erase", "existing_ids", "trim", "put", "fetch", "scan", "take", "append", "tail", "spend",
-        "refund", "tally", "list_tallies", "heads", "count_by_status", "failures", "failure_groups", "dismiss_failures",
-        "forget_failures", "check",
+        "commit", "get", "find", "count", "snapshot", "events", "has_change", "find_by_key", "holder", "claim",
+        "renew", "overdue", "held_by", "expired", "ahead", "ready", "report", "log", "sample", "progress", "lines",
+        "samples", "changed_jobs", "purgeable", "jobs_with_litter", "erase", "existing_ids", "trim", "put", "fetch",
+        "scan", "take", "append", "tail", "spend", "refund", "tally", "list_tallies", "heads", "count_by_status",
+        "failures", "failure_groups", "dismiss_failures", "forget_failures", "check",
     )
 } | {"specs": "get_specs", "results": "get_results"}  # fmt: skip
 """The methods of the contract that are one operation of the server, with the name that it has there.
