@@ -9,7 +9,7 @@ import pytest
 
 from packhorse.core.plan import Revive, Status
 from packhorse.errors import SettingError
-from packhorse.settings import Settings, descriptions, keep_secret_key, load, queues
+from packhorse.settings import Settings, descriptions, keep_secret_key, load, queues, secret_keys
 
 
 def written(folder: Path, *, pyproject: str = "", env: str = "") -> Path:
@@ -207,3 +207,18 @@ def test_a_kept_secret_key_is_found_by_who_has_set_none(tmp_path: Path) -> None:
     assert load(env={}, folder=tmp_path).settings.secret_key == kept.settings.secret_key
     assert (tmp_path / ".packhorse" / "secret-key").stat().st_mode & 0o777 == 0o600
     assert load(env={"PACKHORSE_SECRET_KEY": "x" * 32}, folder=tmp_path).settings.secret_key == "x" * 32
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("", []),
+        ("a" * 40, ["a" * 40]),
+        ("a" * 40 + "\n", ["a" * 40 + "\n"]),
+        (f"{'a' * 40}, {'b' * 32}", ["a" * 40, "b" * 32]),
+        ("a passphrase of people, who write commas", ["a passphrase of people, who write commas"]),
+    ],
+)
+def test_several_secret_keys_are_a_list_and_a_passphrase_with_a_comma_is_one(text: str, keys: list[str]) -> None:
+    assert secret_keys(text) == keys
+    assert load({"secret_key": text}, env={}).settings.secret_key == text

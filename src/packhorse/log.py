@@ -205,6 +205,10 @@ class Log:
         )
         _say(WARNING, "deployment_unchecked", sentence)
 
+    def deployment_unmarked(self) -> None:
+        sentence = "the files in the object store carry no mark: none is deleted until you run packhorse adopt"
+        _say(WARNING, "deployment_unmarked", sentence)
+
     def store_back(self) -> None:
         _say(INFO, "store_back", "the store answers again")
 

@@ -178,6 +178,21 @@ async def test_a_clock_that_jumps_ahead_costs_nobody_an_attempt(store: Store, wa
     assert not await is_lost(store, claimed)
 
 
+async def test_a_reaper_that_sits_out_a_jump_does_not_ask_again_at_once(store: Store, watch: Watch) -> None:
+    await watch.over(2 * LEASE)
+    await submit_many(store, 2 * BATCH + 1)
+    for _ in range(3):
+        await claim(store)
+    watch.wall.forward(HOUR / 2)
+
+    waits = set()
+    for _ in range(8):
+        watch.forward(TICK)
+        waits.add(await watch.reaper.tick())
+
+    assert waits == {TICK}
+
+
 async def test_a_clock_that_jumps_ahead_while_we_look_costs_nobody_an_attempt(
     store: Store, watch: Watch, faults: Faults
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -132,18 +132,55 @@ async def test_a_new_store_does_not_take_files_that_nobody_has_marked(store: Sto
     assert (await get_id(store), await blobs.size(MARK)) == (None, None)
 
 
-async def test_a_lost_mark_stops_the_sweep_and_is_put_again_at_the_next_start(store: Store, blobs: Blobs) -> None:
+async def test_files_without_a_mark_may_be_anothers_and_are_kept_until_somebody_adopts_them(
+    store: Store, blobs: Blobs
+) -> None:
     await claim(store, blobs, "")
-    await blobs.put(OLD, stream(b"ours"))
+    await blobs.put(OLD, stream(b"whose"))
     await blobs.delete([MARK])
 
+    await claim(store, blobs, "")  # the deployment goes on
     with pytest.raises(WrongDeployment, match="no mark"):
         await janitor(store, blobs).tick()
-    kept = await blobs.size(OLD)
+    assert (await blobs.size(OLD), await blobs.size(MARK)) == (5, None)
+
+    await adopt(store, blobs, "")
+    await janitor(store, blobs).tick()
+    assert await blobs.size(OLD) is None
+
+
+async def test_an_empty_object_store_is_marked_at_the_next_start(store: Store, blobs: Blobs) -> None:
+    await claim(store, blobs, "")
+    await blobs.delete([MARK])
+
     await claim(store, blobs, "")
 
-    assert kept == 4
     await check(store, blobs)
+
+
+async def test_who_adopts_while_the_owner_starts_gets_an_id_of_its_own(
+    store: Store, owner: Store, blobs: Blobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await claim(owner, blobs, "")
+    theirs = await get_id(owner)
+    delete, deletes = blobs.delete, 0
+
+    async def delete_and_start(keys: Sequence[str]) -> None:
+        nonlocal deletes
+        deletes += 1
+        await delete(keys)
+        if deletes == 1:
+            await claim(owner, blobs, "")
+
+    monkeypatch.setattr(blobs, "delete", delete_and_start)
+
+    ours = await adopt(store, blobs, "")
+
+    assert (ours, await get_id(owner)) == (await get_id(store), theirs)
+    assert ours != theirs
+    await check(store, blobs)
+    with pytest.raises(WrongDeployment):
+        await check(owner, blobs)
 
 
 async def test_an_unreadable_mark_is_nobodys_to_replace(store: Store, blobs: Blobs) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from packhorse.core.records import IndexEntry, Put
 from packhorse.store.base import Store
 from packhorse.store.collections.keys import (
     REMEMBERED,
@@ -114,6 +115,17 @@ async def test_an_ended_session_makes_room_before_one_that_is_used(store: Store)
 
     found = await get_sessions(store, [session(n).id for n in range(1, 5)])
     assert [each is not None for each in found] == [True, False, True, True]
+
+
+async def test_one_that_cannot_be_read_keeps_nobody_from_logging_in_and_goes(store: Store) -> None:
+    broken, new = session(1, ends_at=store.now() + 600), session(2, ends_at=store.now() + 600)
+    index = (IndexEntry(f"key/{broken.key_id}", broken.id),)
+    await store.put([Put("session", broken.id, b"{", index=index)])
+
+    await add_session(store, new, most=3)
+
+    assert await get_session(store, new.id) == new
+    assert await store.fetch("session", [broken.id]) == [None]
 
 
 async def test_sessions_are_listed_by_key_and_by_tenant_newest_first(store: Store) -> None:

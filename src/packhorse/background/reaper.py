@@ -93,10 +93,11 @@ class Reaper:
         self._clock.observe(overdue.now)  # of the same read: had the clock jumped before it, all would be overdue
         found = {(job.id, task, _token(job, task)): (job, task) for job, task in overdue.tasks}
         ripe = self._overdue.ripe(found)
-        has_more = self._overdue.has_more
+        has_more = False
         stuck = StuckJobs()
         if self._clock.steady_for() >= self._lease:
             await self._lose({key: found[key] for key in ripe}, stuck)
+            has_more = self._overdue.has_more
         if (now := self._clock.now(after=self._lease)) is not None:
             has_more = await self._expire(now, stuck) or has_more
         await self._audit(stuck)

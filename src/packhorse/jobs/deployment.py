@@ -60,17 +60,24 @@ async def claim(store: Store, blobs: Blobs, address: str) -> None:
     """At the start of a process: mark both as one deployment if neither is marked; else compare.
 
     Of two deployments that start beside one unmarked object store, one gets it: its mark is put only if there is none.
-    The first start needs an object store that answers. Later ones do not wait for it: the janitor compares again.
+    The first start needs an object store that answers. Later ones do not wait for it: the janitor compares again. Nor
+    do they mark files whose mark is lost, which may be another's: none is deleted until somebody adopts them.
     Raises WrongDeployment and, on the first start, BlobUnavailable.
     """
     if await get_id(store) is not None and not await _answers(blobs):
         log.deployment_unchecked()
         return
     mark = await read_mark(blobs)  # before the id: who marks writes the id first
+    has_files = mark is None and bool(await blobs.folders("jobs", limit=1))
+    if has_files:
+        mark = await read_mark(blobs)  # again: another process may have marked it and stored files since
     ours = await get_id(store)
-    if mark is None:
-        if ours is None and await blobs.folders("jobs", limit=1) and await get_id(store) is None:  # nobody was faster
+    if mark is None and has_files:
+        if ours is None:
             raise WrongDeployment("The object store has the files of jobs, but no mark, and the store is new.")
+        log.deployment_unmarked()
+        return
+    if mark is None:
         ours = ours or await _set_id(store, secrets.token_hex(8), stamp=0)
         mark = await _put_mark(blobs, Mark(ours, store.now(), address))
     compare(ours, mark)
@@ -89,12 +96,14 @@ async def adopt(store: Store, blobs: Blobs, address: str) -> str:
     """Make this store the owner of the files, whoever owned them; return the new id.
 
     The id is new in both places: if the owner before still runs, it finds that it is no longer the owner and deletes
-    nothing. Whoever is interrupted here leaves two different marks, and repeats it.
+    nothing. Whoever is interrupted here leaves two different ids, or no mark, and repeats it.
     """
+    new = Mark(secrets.token_hex(8), store.now(), address)
     await blobs.delete([MARK])
-    mark = await _put_mark(blobs, Mark(secrets.token_hex(8), store.now(), address))
-    await _set_id(store, mark.id, stamp=None)
-    return mark.id
+    while await _put_mark(blobs, new) != new:  # a process of the owner before has started and marked it again
+        await blobs.delete([MARK])
+    await _set_id(store, new.id, stamp=None)
+    return new.id
 
 
 def compare(ours: str | None, mark: Mark | None) -> None:

@@ -128,7 +128,8 @@ async def add_session(store: Records, session: Session, *, most: int = 0) -> Non
     gone = {each.id for each in await store.scan(SESSION, "end", before=past, limit=DROPPED)}
     if most:
         found = await store.scan(SESSION, f"key/{session.key_id}", limit=most + DROPPED)
-        kept = [json.record(each.body, Session) for each in found if each.id not in gone]
+        kept = readable([each for each in found if each.id not in gone], _session)
+        gone |= {each.id for each in found} - {each.id for each in kept}
         kept.sort(key=lambda each: (not each.is_ended, each.id))
         gone |= {each.id for each in kept[: max(0, len(kept) + 1 - most)]}
     await store.put([*(Drop(SESSION, id) for id in sorted(gone)), _put_session(session, stamp=0)], quiet=True)
