@@ -85,6 +85,10 @@ def fork(ctx: Context, word: str) -> str:
             raise ValueError("in the fork")
         if word == "publishes":
             ctx.artifact("from-the-fork", b"")
+        if word == "forks":
+            if (second := os.fork()) == 0:
+                os._exit(0)
+            os.waitpid(second, 0)
         return "from the fork"
     _, status = os.waitpid(pid, 0)
     return f"the fork ended with {os.waitstatus_to_exitcode(status)}"

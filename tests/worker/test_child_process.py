@@ -132,6 +132,18 @@ def test_a_process_that_a_stage_forks_does_not_answer_for_it(child: Child, word:
     assert following == Returned(2, Document(b'"next"'), None)
 
 
+def test_a_fork_of_a_fork_prints_no_error() -> None:
+    child = Child("single")
+    child.hear()
+    child.run("forks", "forks")
+    outcome, _ = child.outcome()
+    child.link.close()
+    printed, _ = child.process.communicate(timeout=LIMIT)
+
+    assert outcome == Returned(1, Document(b'"the fork ended with 0"'), None)
+    assert printed == b""
+
+
 def test_a_stop_ends_one_call_of_a_shared_child_and_not_its_neighbours() -> None:
     child = Child("shared")
     child.hear()

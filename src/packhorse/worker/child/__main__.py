@@ -25,7 +25,7 @@ def main() -> None:
         return
     link, mode, app = socket.socket(fileno=int(sys.argv[1])), sys.argv[2], sys.argv[3]
     os.set_inheritable(link.fileno(), False)  # what a stage starts must not speak for it
-    os.register_at_fork(after_in_child=lambda: os.close(link.detach()))  # nor what it forks
+    os.register_at_fork(after_in_child=lambda: _close(link))  # nor what it forks
     try:
         code = load(app)
     except PackhorseError as error:
@@ -35,6 +35,12 @@ def main() -> None:
         asyncio.run(Shared(code, link).serve())
     else:
         Single(code, link).serve()
+
+
+def _close(link: socket.socket) -> None:
+    """Also called in a fork of a fork, where it is closed already."""
+    if link.fileno() >= 0:
+        os.close(link.detach())
 
 
 def _describe(app: str) -> None:
