@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from packhorse.define.registry import load
 from packhorse.worker.cgroups import MIN_MARGIN, MemoryGroups
 from packhorse.worker.child.messages import Document, Raised, Returned, Run
-from packhorse.worker.process import Child
+from packhorse.worker.process import Child, ChildDied, OverMemory
 from tests.worker.test_pool import Deaf
 
 MIB = 1024**2
@@ -53,6 +55,10 @@ def libraries() -> list[float]:
     import onnxruntime
 
     return numpy.dot(numpy.ones((500, 500)), numpy.ones((500, 500)))[0, :2].tolist()
+
+@app.job
+async def waits() -> None:
+    await asyncio.sleep(600)
 
 @app.job
 def reserves() -> int:
@@ -133,16 +139,51 @@ def test_a_cgroup_that_is_ours_is_divided_and_the_supervisor_moves_into_a_part_o
     assert (own / "cgroup.subtree_control").read_text() == "+memory"
 
 
-def test_a_delegated_parent_is_used_without_moving_anybody(tmp_path: Path) -> None:
-    group(tmp_path / "unit", enabled="memory")
-    own = group(tmp_path / "unit" / "supervisor", controllers="memory", processes=f"1\n{os.getpid()}\n")
+def test_groups_are_made_only_below_the_cgroup_of_the_worker(tmp_path: Path) -> None:
+    group(tmp_path / "slice", enabled="memory")
+    own = group(tmp_path / "slice" / "unit", controllers="memory", processes=f"1\n{os.getpid()}\n")
 
+    assert MemoryGroups.open(own) is None  # another process of the unit keeps it from being divided
+
+    (own / "cgroup.procs").write_text(f"{os.getpid()}\n")
     groups = MemoryGroups.open(own)
-
     assert groups is not None
     added = groups.add(4711)
     assert added is not None
-    assert (added._folder.parent, (added._folder / "cgroup.procs").read_text()) == (tmp_path / "unit", "4711")
+    assert (added._folder.parent, (added._folder / "cgroup.procs").read_text()) == (own, "4711")
+
+
+def test_groups_of_workers_that_were_killed_are_removed(tmp_path: Path) -> None:
+    own = group(tmp_path / "unit", enabled="memory")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    stale = [own / f"packhorse-{ended.pid}", own / f"packhorse-{ended.pid}-7", own / f"packhorse-{os.getpid()}-9"]
+    others = [own / f"packhorse-{os.getppid()}-1", own / "packhorse-web"]
+    for folder in (*stale, *others):
+        folder.mkdir()
+
+    assert MemoryGroups.open(own) is not None
+
+    assert not any(folder.exists() for folder in stale)
+    assert all(folder.exists() for folder in others)
+
+
+def test_a_group_whose_processes_have_not_ended_yet_is_removed_later(tmp_path: Path) -> None:
+    groups = MemoryGroups(tmp_path)
+    first, second = groups.add(4711), groups.add(4712)
+    assert first is not None
+    assert second is not None
+
+    first.remove()  # fails: the folder has files in it
+    second.remove()
+    for added in (first, second):
+        assert added._folder.exists()
+        for file in added._folder.iterdir():
+            file.unlink()
+    groups.add(4713)
+
+    assert not first._folder.exists()
+    assert not second._folder.exists()
 
 
 def test_without_the_memory_controller_there_are_no_groups(tmp_path: Path) -> None:
@@ -162,17 +203,49 @@ def test_a_cgroup_with_processes_of_others_is_left_alone(tmp_path: Path) -> None
 
 
 def test_a_group_has_the_limit_of_the_stage_that_runs_and_tells_of_a_kill(tmp_path: Path) -> None:
-    groups = MemoryGroups(tmp_path)
-    added = groups.add(4711)
+    added = MemoryGroups(tmp_path).add(4711)
     assert added is not None
     folder = added._folder
 
     added.limit(64 * MIB)
     limited = (folder / "memory.max").read_text()
     (folder / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 1\noom_kill 2\n")
-    has_killed = added.has_killed()
+    is_over = added.is_over()
+    added.limit(64 * MIB)
+    is_next_over = added.is_over()
     added.limit(None)
 
     assert limited == str(64 * MIB + MIN_MARGIN)
-    assert has_killed
+    assert is_over
+    assert not is_next_over  # the kills were those of the stage before
     assert (folder / "memory.max").read_text() == "max"
+
+
+@pytest.mark.parametrize(
+    ("memory", "local", "is_over"),
+    [
+        (64 * MIB, "oom 1\noom_kill 1\n", True),
+        (64 * MIB, "oom 0\noom_kill 1\n", False),  # by the OOM killer of the host, or of a group above
+        (64 * MIB, "oom 1\noom_kill 0\n", False),
+        (None, "oom 0\noom_kill 1\n", False),
+        (None, "oom 1\noom_kill 1\n", False),
+    ],
+)
+async def test_only_a_kill_by_the_limit_of_the_stage_is_over_memory(
+    child: Child, tmp_path: Path, memory: int | None, local: str, is_over: bool
+) -> None:
+    child.group = MemoryGroups(tmp_path).add(4711)
+    assert child.group is not None
+    folder = child.group._folder
+    (folder / "memory.events").write_text("oom 0\noom_kill 0\n")
+    (folder / "memory.events.local").write_text("oom 0\noom_kill 0\n")
+    ended = asyncio.create_task(outcome(child, tmp_path, "waits", memory))
+    await asyncio.sleep(0)
+
+    (folder / "memory.events").write_text("oom 5\noom_kill 5\n")
+    (folder / "memory.events.local").write_text(local)
+    child.process.kill()
+
+    with pytest.raises(ChildDied) as died:
+        await ended
+    assert isinstance(died.value, OverMemory) == is_over

@@ -11,6 +11,8 @@ import itertools
 import os
 from pathlib import Path
 
+import psutil
+
 MIN_MARGIN = 16 * 1024**2
 """Bytes above a stage's limit at which the kernel kills it: it counts page tables and buffers as well."""
 NO_LIMIT = "max"
@@ -19,12 +21,18 @@ NO_LIMIT = "max"
 class MemoryGroup:
     """The cgroup of one child and of every process it starts."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, ended: list[Path] | None = None) -> None:
         self._folder = folder
+        self._ended = [] if ended is None else ended
+        self._memory: int | None = None
         self._limit: int | None = None
-        self._kills = self._count_kills()
+        self._before = self._count()
 
     def limit(self, memory: int | None) -> None:
+        """Set the limit of the stage that starts now."""
+        self._memory = memory
+        if memory is not None:
+            self._before = self._count()
         if memory == self._limit:
             return
         most = NO_LIMIT if memory is None else str(memory + max(memory // 16, MIN_MARGIN))
@@ -34,42 +42,56 @@ class MemoryGroup:
             (self._folder / "memory.max").write_text(most)
             self._limit = memory
 
-    def has_killed(self) -> bool:
-        """Whether the kernel has ended processes because they were over the limit."""
-        return self._count_kills() > self._kills
+    def is_over(self) -> bool:
+        """Whether the kernel has ended processes because the stage reached its own limit.
+
+        The kernel counts kills by the OOM killer of the host or of a group above as well, but not as `oom` of this one.
+        """
+        if self._memory is None or self._memory != self._limit:
+            return False
+        return all(now > before for now, before in zip(self._count(), self._before, strict=True))
 
     def remove(self) -> None:
-        with contextlib.suppress(OSError):
-            self._folder.rmdir()
+        """Remove the group now, or with a later one if processes in it have not ended yet."""
+        self._ended.append(self._folder)
+        _remove(self._ended)
 
-    def _count_kills(self) -> int:
-        with contextlib.suppress(OSError):
-            counts = dict(line.split() for line in (self._folder / "memory.events").read_text().splitlines())
-            return int(counts.get("oom_kill", 0))
-        return 0
+    def _count(self) -> tuple[int, int]:
+        """How often the group reached its limit, and how many of its processes an OOM killer has ended."""
+        for name in ("memory.events.local", "memory.events"):
+            with contextlib.suppress(OSError):
+                counts = dict(line.split() for line in (self._folder / name).read_text().splitlines())
+                return int(counts.get("oom", 0)), int(counts.get("oom_kill", 0))
+        return 0, 0
 
 
 class MemoryGroups:
     def __init__(self, base: Path) -> None:
         self._base = base
         self._numbers = itertools.count(1)
+        self._ended: list[Path] = []
+        """Groups that could not be removed yet."""
 
     @classmethod
     def open(cls, own: Path | None = None) -> MemoryGroups | None:
-        """None if this process cannot make cgroups with a memory limit. ``own`` is the cgroup of this process."""
+        """None if this process cannot make cgroups with a memory limit. ``own`` is the cgroup of this process.
+
+        Groups are made only below it: its limits hold for stages too, and whoever stops it stops them.
+        """
         own = own or _own_group()
         if own is None:
             return None
-        for base in (own, own.parent):
-            with contextlib.suppress(OSError):
-                _enable_memory(base, own)
-                groups = cls(base)
-                groups._try()
-                return groups
+        with contextlib.suppress(OSError):
+            _remove(_stale(own))
+            _enable_memory(own)
+            groups = cls(own)
+            groups._try()
+            return groups
         return None
 
     def add(self, pid: int) -> MemoryGroup | None:
         """A group for a process that has just been started. None if there can be no more."""
+        _remove(self._ended)
         folder = self._folder()
         try:
             folder.mkdir()
@@ -79,7 +101,7 @@ class MemoryGroups:
             with contextlib.suppress(OSError):
                 folder.rmdir()
             return None
-        return MemoryGroup(folder)
+        return MemoryGroup(folder, self._ended)
 
     def _try(self) -> None:
         """Raises OSError if a group here cannot have a limit."""
@@ -95,20 +117,41 @@ class MemoryGroups:
         return self._base / f"packhorse-{os.getpid()}-{next(self._numbers)}"
 
 
-def _enable_memory(base: Path, own: Path) -> None:
-    """Let groups below ``base`` limit memory. The kernel refuses that while the group has processes itself."""
-    if "memory" not in (base / "cgroup.controllers").read_text().split():
+def _remove(folders: list[Path]) -> None:
+    """Remove these groups. Those that still have processes stay in the list."""
+    for folder in list(folders):
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            continue
+        folders.remove(folder)
+
+
+def _stale(base: Path) -> list[Path]:
+    """Groups of workers that have ended without removing them. One of them may have had the pid of this process."""
+    found = ((folder, folder.name.split("-")[1]) for folder in base.glob("packhorse-*"))
+    return [
+        folder
+        for folder, pid in found
+        if pid.isdecimal() and (int(pid) == os.getpid() or not psutil.pid_exists(int(pid)))
+    ]
+
+
+def _enable_memory(own: Path) -> None:
+    """Let groups below ``own`` limit memory. The kernel refuses that while the group has processes itself."""
+    if "memory" not in (own / "cgroup.controllers").read_text().split():
         raise OSError("the memory of this cgroup is not ours to divide")
-    switch = base / "cgroup.subtree_control"
+    switch = own / "cgroup.subtree_control"
     if "memory" in switch.read_text().split():
         return
-    if base == own:
-        here = {int(pid) for pid in (base / "cgroup.procs").read_text().split()}
-        if here != {os.getpid()}:
-            raise OSError("this cgroup has other processes, which are not ours to move")
-        inner = base / f"packhorse-{os.getpid()}"
-        inner.mkdir()
-        (inner / "cgroup.procs").write_text(str(os.getpid()))
+    here = {int(pid) for pid in (own / "cgroup.procs").read_text().split()}
+    if here != {os.getpid()}:
+        raise OSError("this cgroup has other processes, which are not ours to move")
+    inner = own / f"packhorse-{os.getpid()}"
+    inner.mkdir()
+    (inner / "cgroup.procs").write_text(str(os.getpid()))
     switch.write_text("+memory")
 
 

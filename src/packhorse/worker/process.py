@@ -53,7 +53,7 @@ class ChildDied(Exception):
 
 
 class OverMemory(ChildDied):
-    """The kernel ended the process because its cgroup was over the memory limit."""
+    """The kernel ended the process because its cgroup reached the memory limit of the stage."""
 
 
 class ChildStuck(ChildDied):
@@ -276,7 +276,7 @@ class Child:
             self.transport.close()
         self.has_ended.set()
         _set(self.ready, DefinitionError(f"The process that loads the app {_describe_exit(code)}."))
-        is_over = self.group is not None and self.group.has_killed()
+        is_over = self.group is not None and self.group.is_over()
         self._end_calls((OverMemory if is_over else ChildDied)(_describe_exit(code)))
         if self.group is not None:
             self.group.remove()
