@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from packhorse.core.changes import Change, Grant
 from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
-from packhorse.errors import CorruptRecord, StoreUnavailable, UnknownOutcome
+from packhorse.errors import CorruptRecord, PackhorseError, StoreUnavailable, UnknownOutcome
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Decide, Store
 from packhorse.worker.claims import BATCH, Orphans
@@ -148,7 +148,61 @@ async def test_an_orphan_that_cannot_be_written_keeps_neither_others_nor_the_wor
     assert len(await store.held_by("w", 10)) == 1
 
 
+async def test_an_attempt_whose_end_could_not_be_written_is_left_to_the_reaper(store: Store, hands: Hands) -> None:
+    unwritten = await started(store)
+    hands.orphans.note_unwritten(unwritten.token)
+
+    for _ in range(10):
+        await hands.look(LEASE)
+
+    [(job, task)] = await store.held_by("w", 10)
+    assert (job.id, task, attempt_of(job)) == (unwritten.job.id, unwritten.task, 1)
+
+
+async def test_attempts_that_the_store_no_longer_shows_are_forgotten_after_two_leases(
+    store: Store, hands: Hands, faults: Faults
+) -> None:
+    hands.orphans.note_unwritten("gone")
+
+    for _ in range(4):
+        await hands.look(LEASE)
+
+    assert [limit for _, limit in faults.args("held_by")] == [BATCH + 1, BATCH + 1, BATCH, BATCH]
+
+
 # With a worker.
+
+
+async def test_a_stage_whose_end_cannot_be_written_costs_its_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
+    for name, value in site.env.items():
+        monkeypatch.setenv(name, value)
+    store, blobs = await site.runtime.open()
+    handle = await site.submit("says", text="once")  # which has no attempt to spare
+    commit, refused = store.commit, 0
+
+    async def refuse_first_end(changes: Sequence[Change]) -> list[PackhorseError | None]:
+        nonlocal refused
+        if refused == 0 and any(change.after.status is Status.COMPLETED for change in changes):
+            refused += 1
+            raise CorruptRecord(what="state", job_id=changes[0].after.id, reason="test")
+        return await commit(changes)
+
+    monkeypatch.setattr(store, "commit", refuse_first_end)
+    worker = Worker(store, blobs, site.settings, await describe(site.settings.app))
+    stop = asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+    job = await site.ended(handle)
+    stop.set()
+    await running
+    events = await site.events(job.id)
+    await site.close()
+
+    assert refused == 1
+    assert (job.status, attempt_of(job, TaskId(job.plan.stages[0].name))) == (Status.FAILED, 1)
+    assert "handed_back" not in [event.data.get("why") for event in events]
 
 
 class Stalled:

@@ -100,7 +100,7 @@ class Ending:
         """Of the job after the commit."""
         following = None if self.handoff is None else self.handoff.claim(job, self.facts["result"])
         is_only = following is not None and len(job.plan.followers[self.lease.task.stage]) == 1
-        return Outcome(self.name, self.fault, following, not job.status.is_terminal and not is_only)
+        return Outcome(self.name, self.fault, following, not job.status.is_terminal and not is_only, True)
 
 
 class Outcome(NamedTuple):
@@ -114,6 +114,8 @@ class Outcome(NamedTuple):
     """The next stage of the job, which the same commit has started: it takes over the slot."""
     leaves_more: bool = False
     """Whether tasks may have become due that nobody has started: they can be claimed at once."""
+    is_written: bool = False
+    """Whether the job knows of it. If not, the store may still hold the lease."""
 
 
 class Attempt:

@@ -77,6 +77,9 @@ class Orphans:
     A claim whose answer was lost may be made long after the worker has given it up: a COMMIT waits for a slow disk, a
     stopped server still has the command in its socket. So the worker looks often for a full lease after a lost answer,
     and from time to time always. Nobody renews such a lease: it would end as a lost attempt that nobody ever ran.
+
+    An attempt that ran here and whose end could not be written is no orphan. It counts: its lease runs out, and the
+    reaper ends it as lost. Handed back, the stage could run any number of times.
     """
 
     def __init__(
@@ -92,6 +95,12 @@ class Orphans:
         self._monotonic = monotonic
         self._next_look = monotonic() + lease / 3
         self._unsure_until = -math.inf
+        self._unwritten: dict[str, float] = {}
+        """Tokens of attempts that ran here and ended unwritten, and when each may be forgotten."""
+
+    def note_unwritten(self, token: str) -> None:
+        """Call this when an attempt leaves ``own`` and the store may still hold its lease."""
+        self._unwritten[token] = self._monotonic() + 2 * self._lease
 
     def note_failed_claim(self, error: StoreError) -> None:
         now = self._monotonic()
@@ -109,8 +118,9 @@ class Orphans:
         if self._monotonic() < self._next_look:
             return
         # What is not ours comes on top of what is, and must not be hidden by it.
-        held = await self._store.held_by(self._worker, BATCH + len(self._own()))
-        own = self._own()  # after the read: by now every attempt that it shows is known here
+        held = await self._store.held_by(self._worker, BATCH + len(self._own()) + len(self._unwritten))
+        own = {*self._own(), *self._unwritten}  # after the read: by now every attempt that it shows is known here
+        self._forget_unwritten({found.token for job, task in held if (found := job.task(task)) is not None})
         stuck = StuckJobs()
         for job, task in held:
             found = job.task(task)
@@ -120,6 +130,11 @@ class Orphans:
                         log.orphan_handed_back(job.id, task.stage)
         self._next_look = self._monotonic() + (min(LOOK, self._lease / 20) if self.is_unsure else self._lease / 3)
         stuck.log("handing back orphaned claims")
+
+    def _forget_unwritten(self, shown: Collection[str | None]) -> None:
+        """A look does not show a job that cannot be read, so a token that is missing is kept for two leases."""
+        now = self._monotonic()
+        self._unwritten = {token: at for token, at in self._unwritten.items() if now < at or token in shown}
 
 
 # Handoff: the commit that finishes a stage also starts the next one, in the slot that becomes free.

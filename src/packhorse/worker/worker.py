@@ -290,6 +290,8 @@ class Worker:
             metrics.attempts_ended_as(attempt.claim.job.plan.pipeline, attempt.plan.name, outcome.name).inc()
             self._stats.attempt_ended(attempt.claim, attempt.plan.queue, outcome.name, time.monotonic() - began)
             del self._running[attempt.lease]
+            if not outcome.is_written:
+                self._orphans.note_unwritten(attempt.lease.token)
             if attempt.task is not None:
                 self._tasks.discard(attempt.task)  # nobody waits for one that has come so far
             if outcome.leaves_more:
