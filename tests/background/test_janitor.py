@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from packhorse.background.janitor import BATCH, COMPARED, ENDED_KEPT, LAP, RESTING, SWEEP, Janitor
+from packhorse.background.loop import AFTER_FAILURE
 from packhorse.background.steady_clock import DOUBT, SteadyClock
 from packhorse.blobs.base import Blobs
 from packhorse.blobs.local import Folder
@@ -685,6 +686,36 @@ async def test_a_key_that_may_not_list_uploads_stops_no_trimming(
 
     assert faults.args("trim")
     assert faults.args("forget_failures")
+
+
+async def test_a_lasting_error_is_met_once_per_period(janitor: Janitor, blob_faults: Faults) -> None:
+    blob_faults.refuse("abandon", lambda: BlobUnavailable(reason="AccessDenied"))
+
+    with pytest.raises(BlobUnavailable):
+        await janitor.tick()
+
+    assert janitor.after_failure == PERIOD
+
+
+async def test_an_error_does_not_slow_down_a_backlog(
+    store: Store, clock: Clock, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packhorse.background.janitor.BATCH", 2)
+    sticky = Sticky(folder)
+    for _ in range(3):
+        await ended(store, sticky)
+    clock.forward(KEEP)
+    sticky.stuck = {job.id for job in await store.purgeable(1)}
+    janitor = Janitor(store, sticky, Transactor(store), 1000 * HOUR, PERIOD)
+
+    waits = []
+    for _ in range(3):
+        await ticks(janitor, 1)
+        waits.append(janitor.after_failure)
+
+    assert {job.id for job in await jobs(store)} == sticky.stuck
+    assert waits == [AFTER_FAILURE, AFTER_FAILURE, PERIOD]
+    await sticky.close()
 
 
 # A clock that jumps

@@ -57,6 +57,20 @@ async def test_a_bug_is_told_with_its_place_and_ends_no_duty(caplog: pytest.LogC
     assert told.exc_info is not None
 
 
+async def test_a_task_may_say_how_long_to_wait_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Patient(Steps):
+        after_failure = 0.0
+
+    monkeypatch.setattr("packhorse.background.loop.AFTER_FAILURE", 3_600.0)
+    task = Patient(StoreUnavailable())
+
+    keeping = asyncio.create_task(run_forever(task))
+    await asyncio.wait_for(task.is_through.wait(), 30.0)
+    keeping.cancel()
+
+    assert task.taken == 2
+
+
 async def test_a_duty_can_be_ended() -> None:
     keeping = asyncio.create_task(run_forever(Steps(3_600.0)))
     await asyncio.sleep(0)

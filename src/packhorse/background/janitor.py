@@ -10,7 +10,7 @@ from functools import partial
 
 import uuid_utils
 
-from packhorse.background.loop import name_of
+from packhorse.background.loop import AFTER_FAILURE, name_of
 from packhorse.blobs.base import Blobs
 from packhorse.core import failures, lifecycle, publish_path
 from packhorse.core.changes import Change
@@ -69,6 +69,8 @@ class Janitor:
         self._transact = transact
         self._orphan_after = orphan_after
         self._period = period
+        self.after_failure = max(AFTER_FAILURE, period)
+        """Seconds to wait if the last tick failed: an error may last, and each tick asks the object store a lot."""
         self._failures_keep = failures_keep
         self._trusted_now = trusted_now or store.now
         self._now = 0.0
@@ -88,15 +90,16 @@ class Janitor:
         for part in (*parts, self._trim, self._forget, self._drop_ended) if is_trusted else parts:
             try:
                 count, stuck = await part()
-                is_busy = is_busy or count == BATCH
+                is_busy = is_busy or (is_trusted and len(stuck) < count == BATCH)
                 errors += stuck
             except Exception as error:  # broad: whatever one part meets, the others must go on
                 errors.append(error)
+        self.after_failure = AFTER_FAILURE if is_busy else max(AFTER_FAILURE, self._period)
         if errors:
             for other in errors[1:]:
                 log.background_failed(f"another part of the {name_of(self)}", other)
             raise errors[0]
-        return 0.0 if is_busy and is_trusted else self._period
+        return 0.0 if is_busy else self._period
 
     async def _parts_with_files(self, errors: list[Exception], *, is_trusted: bool) -> Sequence[_Part]:
         """None of them, and an error, if the files are not those of this store.

@@ -12,6 +12,7 @@ from packhorse.errors import PackhorseError
 from packhorse.log import log
 
 AFTER_FAILURE = 1.0
+"""Seconds until the next step after one that failed, unless the task has an ``after_failure`` of its own."""
 
 
 class BackgroundTask(Protocol):
@@ -36,7 +37,7 @@ async def run_forever(
         except Exception as error:  # broad: a failed step must not end the worker, whose stages are running
             log.background_failed(name, error)
             errors[name] = describe(error)
-            wait = AFTER_FAILURE
+            wait = getattr(task, "after_failure", AFTER_FAILURE)
         await asyncio.sleep(wait)
 
 
