@@ -44,7 +44,11 @@ export function following(find, told) {
     stop();
     link.textContent = "The connection is lost. Trying again…";
     link.hidden = false;
-    setTimeout(async () => { await refresh(); if (!find()?.dataset.events) link.hidden = true; start(); }, wait);
+    setTimeout(async () => {
+      await refresh();
+      if (find()?.dataset.events) start();
+      else location.reload(); // it ended meanwhile: a refresh leaves the log as it is, and its last lines were not sent
+    }, wait);
     wait = Math.min(LONGEST, wait * 2);
   }
 
