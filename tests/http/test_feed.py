@@ -140,7 +140,7 @@ async def test_a_stream_repeats_nothing_that_the_feed_tells_while_it_reads_the_s
         assert job is not None
         return job
 
-    async def document(_job: Job) -> dict[str, Any]:
+    async def document(_job: Job, _caller: Caller) -> dict[str, Any]:
         return {"stages": {}, "stage": None, "stage_progress": 0.0, "progress": 0.0}
 
     async def end() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import subprocess
 import sys
@@ -75,6 +76,9 @@ def test_it_is_healthy_and_ready(server: Server) -> None:
 
 
 def test_it_is_not_ready_without_its_objects(place: Place) -> None:
+    with served(place):
+        pass  # the first start needs an object store that answers
+    shutil.rmtree(place.blobs)
     place.blobs.write_text("not a folder")
     with served(place) as server:
         assert httpx2.get(f"{server.url}/healthz").status_code == 200
