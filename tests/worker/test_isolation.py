@@ -60,6 +60,21 @@ def around(ctx: Context, p: Given) -> dict[str, object]:
         "groups": os.getgroups(),
         "text": p.text.path.read_text(),
     }
+
+@app.job(retries=0)
+def move(ctx: Context) -> list[int]:
+    (ctx.scratch / "mine").write_text("mine")
+    refused = []
+    for number, act in enumerate((
+        lambda: ctx.scratch.rename(ctx.scratch.with_name("moved")),
+        lambda: ctx.scratch.with_name("new").mkdir(),
+        lambda: list(ctx.scratch.parent.iterdir()),
+    )):
+        try:
+            act()
+        except PermissionError:
+            refused.append(number)
+    return refused
 """.replace("CANARY", CANARY)
 
 
@@ -152,6 +167,43 @@ async def test_stages_run_as_another_user_and_cannot_read_files_of_the_worker(op
     assert (found["canaries"], found["parent"], found["secret"]) == (0, False, False)
 
 
+async def test_a_stage_of_another_user_cannot_replace_the_folder_of_an_attempt(open_folder: Path) -> None:
+    python = python_for_others()
+    (open_folder / "curious.py").write_text(APP)
+    site = Site(open_folder, app=str(open_folder / "curious.py"), stage_user="nobody")
+    try:
+        with working(site, python, **path_for_others()):
+            handle = await submitted(site, "move")
+            job = await site.ended(handle)
+            assert job.status is Status.COMPLETED, (job.error, site.log_text())
+            refused = (await handle.a_wait()).result
+    finally:
+        await site.close()
+
+    assert refused == [0, 1, 2]
+
+
+def test_a_folder_is_given_away_last_and_nothing_behind_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, outside = tmp_path / "token", tmp_path / "outside"
+    (folder / "in" / "1").mkdir(parents=True)
+    (folder / "in" / "1" / "a.txt").touch()
+    outside.mkdir()
+    (outside / "b.txt").touch()
+    (folder / "in" / "link").symlink_to(outside)
+    given: list[Path] = []
+
+    def chown(name: str, _uid: int, _gid: int, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> None:
+        assert not follow_symlinks
+        given.append(Path(name) if dir_fd is None else Path(f"/proc/self/fd/{dir_fd}").readlink() / name)
+
+    monkeypatch.setattr(os, "chown", chown)
+    files.give_to(str(folder), nobody())
+
+    inside = folder / "in"
+    assert given[-2:] == [inside, folder]
+    assert sorted(given[:-2]) == [inside / "1", inside / "1" / "a.txt", inside / "link"]
+
+
 def test_a_user_that_does_not_exist_or_protects_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingError, match="There is no user 'unheard-of'"):
         host.StageUser.find("unheard-of")
@@ -174,7 +226,7 @@ def test_a_scratch_folder_that_the_user_cannot_enter_is_refused(
 
     check_reachable(inside, nobody())
     inside.parent.chmod(0o700)
-    with pytest.raises(SettingError, match="cannot use"):
+    with pytest.raises(SettingError, match="cannot enter"):
         check_reachable(inside, nobody())
 
 
@@ -192,6 +244,28 @@ async def test_a_file_that_the_stage_does_not_own_is_not_published(tmp_path: Pat
     published = await files.publish(blobs, claimed, path.parent, document, (), mine)
 
     assert published.files[0].file.size == len("of another user")
+
+
+async def test_a_folder_that_became_a_link_is_not_published_from(
+    tmp_path: Path, store: Store, blobs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed = await started(store)
+    scratch, outside = tmp_path / "scratch", tmp_path / "outside"
+    for folder in (scratch / "out", outside):
+        folder.mkdir(parents=True)
+        (folder / "a.txt").write_text("a")
+    user = host.StageUser("mine", os.getuid(), os.getgid(), "/")
+    document = Document(b"1", ((str(scratch / "out" / "a.txt"), "a.txt"),))
+
+    def replace_folder(_path: Path) -> bool:
+        """The stage does so after the supervisor has checked the path."""
+        (scratch / "out").rename(scratch / "old")
+        (scratch / "out").symlink_to(outside)
+        return True
+
+    monkeypatch.setattr(Path, "is_file", replace_folder)
+    with pytest.raises(InvalidInput, match=r"'a\.txt'"):
+        await files.publish(blobs, claimed, scratch, document, (), user)
 
 
 # Processes of their own

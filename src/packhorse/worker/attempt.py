@@ -138,6 +138,7 @@ class Attempt:
         """Its process, if the system could not end it. The attempt ends all the same, but its slot is lost."""
         self.task: asyncio.Task[Any] | None = None
         self._has_inputs = False
+        """Whether the scratch folder was made before the stage began."""
         self._was_ended = False
         self._is_preparing = False
         self.is_sent = False
@@ -327,10 +328,13 @@ class Attempt:
             raise errors.InvalidInput(
                 f"What the stage needs has {size} bytes besides files; at most {MOST} can be given to it."
             )
-        self._has_inputs = inputs.has_files
+        user = self._resources.user
+        self._has_inputs = inputs.has_files or user is not None
+        if user is not None:  # that user may not create it
+            os.mkdir(self._scratch, 0o700)
         await inputs.fetch()
-        if self._resources.user is not None and inputs.has_files:
-            await asyncio.to_thread(files.give_to, self._scratch, self._resources.user)
+        if user is not None:
+            await asyncio.to_thread(files.give_to, self._scratch, user)
         previous = (
             b"" if self.claim.job.firing is None else await previous_result(self._resources.store, self.claim.job)
         )

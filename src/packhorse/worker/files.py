@@ -117,10 +117,14 @@ async def _find_previous(store: Store, job: Job) -> bytes:
 
 
 def give_to(folder: str, user: StageUser) -> None:
-    """Give the folder with all it contains to the user that stages run as."""
-    for at, _, names in os.walk(folder):
-        for path in (at, *(os.path.join(at, name) for name in names)):
-            os.chown(path, user.uid, user.gid, follow_symlinks=False)
+    """Give the folder with all it contains to the user that stages run as.
+
+    The folder itself comes last: until then that user cannot enter it and put links in place of its contents.
+    """
+    for _, folders, names, fd in os.fwalk(folder, topdown=False, follow_symlinks=False):
+        for name in (*names, *folders):
+            os.chown(name, user.uid, user.gid, dir_fd=fd, follow_symlinks=False)
+    os.chown(folder, user.uid, user.gid, follow_symlinks=False)
 
 
 async def publish(
@@ -178,12 +182,21 @@ class _Uploads:
         """Only a file of the stage's user: root could read any file that the stage has put there meanwhile."""
         with ExitStack() as opened:
             try:
-                fd = open_file(path, opened, os.O_NOFOLLOW)
+                fd = self._open(path, opened)
             except OSError:
                 raise _no_file(artifact) from None
             if os.fstat(fd).st_uid != user.uid:
                 raise _no_file(artifact)
             return await self._blobs.put_file(artifact.file.key, Path(f"/proc/self/fd/{fd}"))
+
+    def _open(self, path: Path, opened: ExitStack) -> int:
+        """Follow no link on the way: the stage may have put one in place of a folder meanwhile."""
+        at = None
+        *folders, name = path.relative_to(self._scratch).parts
+        for folder in (str(self._scratch), *folders):
+            at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+            opened.callback(os.close, at)
+        return open_file(name, opened, os.O_NOFOLLOW, dir_fd=at)
 
     def _unique(self, name: str) -> str:
         """A second file ``a.txt`` becomes ``a-2.txt``."""

@@ -376,12 +376,12 @@ def _output_of_user(app: str, command: Sequence[str], user: host.StageUser) -> b
 
 
 def check_reachable(folder: Path, user: host.StageUser) -> None:
-    """Raises SettingError if stages could not use the folder as that user."""
-    look = "import os, sys; sys.exit(not os.access(sys.argv[1], os.W_OK | os.X_OK))"
+    """Raises SettingError if that user cannot enter the folder."""
+    look = "import os, sys; sys.exit(not os.access(sys.argv[1], os.X_OK))"
     command = [sys.executable, "-ISc", look, str(folder)]
     if subprocess.run(command, env=host.child_environment("check"), **user.popen(), check=False).returncode != 0:
         message = (
-            f"User {user.name!r}, whom stages run as, cannot use {folder}. Let it enter the folders above "
+            f"User {user.name!r}, whom stages run as, cannot enter {folder}. Let it enter the folders above "
             "(chmod o+x), or set PACKHORSE_SCRATCH to one that it can enter."
         )
         raise SettingError(message, name="stage_user", value=user.name)

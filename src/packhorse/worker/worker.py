@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
 import random
 import shutil
 import time
@@ -153,12 +152,15 @@ class Worker:
         return tuple(name for name, is_active in zip(workers.ISOLATION, active, strict=True) if is_active)
 
     def _make_scratch(self) -> None:
-        """Inputs and results of jobs: for nobody else but the user that stages run as, whatever the umask is."""
+        """Inputs and results of jobs: for nobody else, whatever the umask is.
+
+        The user that stages run as can enter it, but not put anything in place of the folder of an attempt.
+        """
         scratch, user = Path(self.card.scratch), self._user
         scratch.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if user is None else 0o711)
         scratch.mkdir(mode=0o700)
         if user is not None:
-            os.chown(scratch, user.uid, user.gid)
+            scratch.chmod(0o711)
             check_reachable(scratch, user)
 
     @property
