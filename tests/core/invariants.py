@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from packhorse.core.changes import Change
+from packhorse.core.changes import AT_ONCE, Change
 from packhorse.core.models import Job, Task, TaskId
 from packhorse.core.plan import Status
 from tests.core.memory import Entry, Memory
@@ -108,13 +108,18 @@ def a_slot_is_held_exactly_while_its_job_is_active(store: Memory) -> None:
 
 
 def what_is_due_is_what_may_start(store: Memory) -> None:
-    assert {at: entry.not_before for at, entry in store.due.items()} == {
-        Entry(job.id, at): task.ready_at
+    """At its time, or at once if that had come when it was decided, whatever the clock says later."""
+    may_start = {
+        Entry(job.id, at): (task.ready_at, job.updated_at)
         for job in store.jobs.values()
         if job.status not in TERMINAL and job.stopping is None
         for at, task in tasks(job)
         if task.status is PENDING and task.ready_at is not None
     }
+    assert store.due.keys() == may_start.keys()
+    for at, (ready_at, decided_at) in may_start.items():
+        not_before = store.due[at].not_before
+        assert not_before == ready_at or (not_before == AT_ONCE and ready_at <= decided_at)
 
 
 def what_is_leased_is_what_runs(store: Memory) -> None:
