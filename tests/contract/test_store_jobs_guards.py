@@ -327,14 +327,16 @@ async def foremost(store: Store, *, priority: int = 0, kinds: tuple[str, ...] | 
 
 
 async def test_with_nothing_in_the_queue_a_task_is_foremost(store: Store) -> None:
-    await made(store, await foremost(store))
+    change = await foremost(store)
+
+    assert await made(store, change) == change.after
 
 
 async def test_what_is_younger_does_not_stand_before_it(store: Store) -> None:
     change = await foremost(store)
     await submit(store)
 
-    await made(store, change)
+    assert await made(store, change) == change.after
 
 
 async def test_what_is_more_urgent_stands_before_it(store: Store) -> None:
@@ -352,7 +354,7 @@ async def test_what_is_less_urgent_does_not_stand_before_it_however_old(store: S
     change = await foremost(store, priority=3)
 
     assert change.after.id > old.id
-    await made(store, change)
+    assert await made(store, change) == change.after
 
 
 async def test_what_is_older_stands_before_it(store: Store) -> None:
@@ -368,14 +370,14 @@ async def test_only_the_kinds_that_are_named_stand_before_it(store: Store) -> No
     change = await foremost(store, kinds=("something", "else"))
     await submit(store, priority=9)
 
-    await made(store, change)
+    assert await made(store, change) == change.after
 
 
 async def test_what_is_not_due_yet_does_not_stand_before_it(store: Store) -> None:
     change = await foremost(store)
     await submit(store, priority=9, delay=3_600.0)
 
-    await made(store, change)
+    assert await made(store, change) == change.after
 
 
 async def test_what_was_delayed_until_now_stands_before_it(timed: Store, clock: Clock) -> None:
@@ -399,7 +401,7 @@ async def test_what_waits_in_another_queue_does_not_stand_before_it(store: Store
     elsewhere = replace(ONE, stages=(replace(ONE.stages[0], queue="other"),), fingerprint="elsewhere")
     await submit(store, elsewhere, priority=9)
 
-    await made(store, change)
+    assert await made(store, change) == change.after
 
 
 async def test_a_finish_goes_on_with_what_follows_in_one_step(store: Store, other: Store) -> None:

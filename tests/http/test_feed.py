@@ -302,6 +302,7 @@ async def test_a_job_that_is_gone_lets_its_watchers_go(store: Store) -> None:
             watcher.reached(job.events, 0)
 
             await until(lambda: watcher.is_closed)
+            assert watcher.is_closed
 
 
 def spoil(db: apsw.Connection) -> None:
