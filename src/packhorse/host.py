@@ -200,7 +200,7 @@ def hide_settings() -> None:
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def is_hidden() -> bool:
+def hides_memory() -> bool:
     """Whether the system keeps other processes of our user from reading our memory."""
     return sys.platform == "linux" and bool(ctypes.CDLL(None).prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 0)
 

@@ -82,9 +82,9 @@ class Reaper:
         self._clock = clock or SteadyClock(lease, monotonic)
         self._overdue = _Pages[_Key](monotonic, lease / 20, lease)
         self._expired = _Pages[str](monotonic, 0.0, lease)
-        self._next_audit = monotonic() + lease
-        self._audited: str | None = None
-        """The job after which the next page of the audit begins."""
+        self._next_check = monotonic() + lease
+        self._checked_until: str | None = None
+        """The job after which the next page of the check begins."""
 
     async def tick(self) -> float:
         # A write: in a store that can only be read, as on a full disk, nobody can renew either.
@@ -100,7 +100,7 @@ class Reaper:
             has_more = self._overdue.has_more
         if (now := self._clock.now(after=self._lease)) is not None:
             has_more = await self._expire(now, stuck) or has_more
-        await self._audit(stuck)
+        await self._check_leases(stuck)
         stuck.raise_first()
         return 0.0 if has_more else self._lease / 10
 
@@ -123,16 +123,16 @@ class Reaper:
                 await self._transact(job_id, lambda job: lifecycle.expire(job, now=now))
         return self._expired.has_more
 
-    async def _audit(self, stuck: StuckJobs) -> None:
-        """Return tasks that run under a token without a lease: nobody would ever end them. A page of jobs each time.
+    async def _check_leases(self, stuck: StuckJobs) -> None:
+        """Return tasks to the queue that run under a token without a lease, which nothing else ends. A page per call.
 
         Records and leases are written together, so this takes a fault of the store, such as a failover that went wrong.
         """
-        if self._monotonic() < self._next_audit:
+        if self._monotonic() < self._next_check:
             return
-        self._next_audit = self._monotonic() + self._lease
-        page = await self._store.find(Filter(status=Status.RUNNING), before=self._audited, limit=BATCH)
-        self._audited = page[-1].id if len(page) == BATCH else None
+        self._next_check = self._monotonic() + self._lease
+        page = await self._store.find(Filter(status=Status.RUNNING), before=self._checked_until, limit=BATCH)
+        self._checked_until = page[-1].id if len(page) == BATCH else None
         held = {
             Lease(job.id, at, token): job for job in page for at in job.running_tasks() if (token := _token(job, at))
         }

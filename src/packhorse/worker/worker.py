@@ -145,7 +145,7 @@ class Worker:
         active = (
             is_enforced(),
             self._pool.has_groups,
-            host.is_hidden(),
+            host.hides_memory(),
             self._user is not None,
             self._settings.process_per != "worker",
         )
