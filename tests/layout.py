@@ -1,7 +1,8 @@
 """Check the layout of src/packhorse: sizes of folders, module names, the store contract, forwarding methods.
 
 `make check` runs it as `python -m tests.layout`. Each rule has a `limit` that fails the check and a `target` that the
-project works towards. A limit above its target is a ratchet: lower it when the count falls, never raise it.
+project works towards. A limit above its target is a ratchet: lower it when the count falls, never raise it. The limit
+of lines is what the tree has: only a new feature raises it, by what it needs, and its commit says so.
 """
 
 from __future__ import annotations

@@ -301,7 +301,7 @@ def is_encrypted(scope: Any) -> bool:
 
 def cookie_attributes(scope: Any, name: str) -> dict[str, Any]:
     """Of a cookie by `cookie_name`, also to delete it. A browser takes ``__Host-`` only for the whole host, encrypted,
-    from the host itself: no other host of the domain, and nobody on the way, can set it."""
+    from the host itself: no other host of the domain, and no proxy, can set it."""
     return {"key": name, "path": "/", "httponly": True, "secure": is_encrypted(scope), "samesite": "lax"}
 
 
@@ -309,7 +309,7 @@ def cookie_value(scope: Any, name: str) -> str | None:
     """The cookie of exactly this name, as it was sent.
 
     Read by hand, and no other cookie with it. Other servers of this host have cookies too, and none of them may hide
-    ours; Litestar would parse all of them and keep the last 1024 headers of whomever in memory.
+    ours; Litestar would parse all of them and keep the last 1024 cookie headers of any client in memory.
     """
     for line in header_values(scope["headers"], b"cookie"):
         for each in line.split(";"):
@@ -365,7 +365,7 @@ def _check_peer(peer: tuple[str, int] | None) -> None:
 
 
 def _check_direct(headers: Headers) -> None:
-    """To us, whoever comes through a proxy on this machine comes from this machine."""
+    """A request through a proxy on this machine looks like one from this machine, so refuse it. Raises Foreign."""
     for name, _ in headers:
         if name in FORWARDED:
             shown = name.decode().title()

@@ -197,7 +197,7 @@ async def start_session(
 ) -> tuple[Session, str]:
     """The session and its secret, which is not stored. The session ends no later than the key.
 
-    A key has at most ``most`` sessions: otherwise whoever has it could fill the store.
+    A key has at most ``most`` sessions: otherwise its owner could fill the store.
     """
     now = store.now()
     minted, text = mint(key.tenant, key.scopes, now=now, by=key.id)
@@ -244,7 +244,7 @@ class Keyring:
     """
 
     def __init__(self, store: Store, *, idle: float = 0.0) -> None:
-        """``idle``: seconds after which a session ends that nobody uses."""
+        """``idle``: seconds after which an unused session ends."""
         self._store = store
         self._idle = idle
         self._known: OrderedDict[str, _Read] = OrderedDict()

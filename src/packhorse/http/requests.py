@@ -112,7 +112,7 @@ async def check_query(request: HttpRequest) -> None:
 
 
 def _parse_query(scope: HTTPScope) -> None:
-    """In place of Litestar, which keeps the last 1024 queries of whomever."""
+    """In place of Litestar, which keeps the last 1024 queries of any client in memory."""
     text = scope["query_string"].decode("latin-1")
     ScopeState.from_scope(scope).parsed_query = tuple(parse_qsl(text, keep_blank_values=True))
 

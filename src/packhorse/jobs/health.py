@@ -171,7 +171,7 @@ def background_findings(live: Sequence[WorkerCard], now: float, settings: Settin
     longest = max(FRESH, 2 * settings.sweep)
     for name, at in sorted(last.items()):
         age = max(0.0, now - at)
-        meaning = "its last step without fault"
+        meaning = "last run OK"
         if age >= longest and name in errors:
             meaning += f"; since then: {errors[name]}"
         yield Finding(f"duty {name}", age < longest, f"{age:.0f} s ago", meaning, "duties", now)
