@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run quick test test-all seeded check lab bench peers screenshots docs release lock clean
+.PHONY: help setup run quick test test-all seeded check lab bench peers screenshots animation docs release lock clean
 
 help: ## List what can be made
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name meaning; do printf '  make %-11s %s\n' "$$name" "$$meaning"; done
@@ -78,9 +78,13 @@ bench: peers ## Measure it, beside others: about half an hour
 peers: setup ## Make the environments of the libraries it is measured beside
 	$(BIN)/python -m bench.peers.setup
 
-screenshots: setup ## Take a picture of every page, to be looked at, into build/screenshots
+screenshots: setup ## Take a screenshot of every page into build/screenshots
 	$(BIN)/python -m tests.servers.browser
 	$(BIN)/python -m tests.web.screenshots
+
+animation: setup ## Record the animation of the README again: a job whose worker is killed
+	$(BIN)/python -m tests.servers.browser
+	$(BIN)/python -m tests.web.animation
 
 docs: setup ## Write docs/reference from the code, and build docs/ as a site into site/
 	$(BIN)/python docs/generate.py

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 LIMIT = 180.0
 MADE = {"INSTALLER", "REQUESTED", "direct_url.json"}
 """What an installer adds to a package."""
+BACKEND = ("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove_classifiers")
 
 
 def build_wheel(project: Path, into: Path) -> Path:
@@ -91,6 +92,11 @@ class Installed:
 
     def uninstall(self) -> None:
         self.run("pip", "uninstall", "--quiet", "--yes", "packhorse")
+
+    def offer_build_backend(self) -> None:
+        """Let pip find what it needs to install from a clone."""
+        for name in BACKEND:
+            pack(name, self.wheels)
 
     def run(self, *words: str, cwd: Path | None = None) -> str:
         ended = subprocess.run(

@@ -20,6 +20,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 def test_the_readme(installed: Installed, tmp_path: Path) -> None:
     installed.uninstall()
+    installed.offer_build_backend()
+    (tmp_path / "packhorse").symlink_to(ROOT)  # the clone, beside the reader's own files
 
     ran = run("README.md", folder=tmp_path, env=installed.env)
 
