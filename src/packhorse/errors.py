@@ -146,11 +146,11 @@ class TooMany(Refused):
 
 
 class TooManyDownloads(TooMany):
-    """Too many concurrent downloads (limit {limit}). Retry when one has finished."""
+    """Too many concurrent downloads for {who} (limit {limit}). Retry when one has finished."""
 
 
 class RateExceeded(TooMany):
-    """Too many requests (limit {limit} in {window} seconds). Retry later."""
+    """Too many {what} for {who} (limit {limit} in {window} s). Retry in {retry_after} s."""
 
 
 class TooManyStreams(TooMany):
@@ -158,7 +158,7 @@ class TooManyStreams(TooMany):
 
 
 class QuotaExceeded(TooMany):
-    """This download would exceed the quota of {limit} bytes in {window} seconds."""
+    """This download would exceed {limit} bytes in {window} s for {who}. Retry in {retry_after} s."""
 
     hint = "Retry later, or fetch the file in parts with Range requests."
 

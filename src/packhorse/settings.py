@@ -254,12 +254,19 @@ class Settings:
     log_rate: int = _setting(
         256 * 1024, "Maximum output of a stage to its log in bytes per second. More is counted, but not kept", size
     )
-    downloads_at_once: int = _setting(10, "Maximum concurrent downloads per key. 0: unlimited", int)
-    downloads_per_10s: int = _setting(5, "Maximum downloads started per key in 10 seconds. 0: unlimited", int)
-    downloads_per_minute: int = _setting(20, "Maximum downloads started per key in a minute. 0: unlimited", int)
-    download_bytes_per_hour: int = _setting(1024**3, "Maximum bytes downloaded per key in an hour. 0: unlimited", size)
+    downloads_per: str = _setting(
+        "user",
+        "What the download limits apply to: each user (the user_id of the job; a token counts by itself), or each key",
+        _word(("user", "key")),
+    )
+    downloads_at_once: int = _setting(10, "Maximum concurrent downloads per user or token. 0: unlimited", int)
+    downloads_per_10s: int = _setting(5, "Maximum downloads started per user or token in 10 s. 0: unlimited", int)
+    downloads_per_minute: int = _setting(20, "Maximum downloads started per user or token in 60 s. 0: unlimited", int)
+    download_bytes_per_hour: int = _setting(
+        1024**3, "Maximum bytes downloaded per user or token in an hour. 0: unlimited", size
+    )
     download_bytes_per_day: int = _setting(
-        6 * 1024**3, "Maximum bytes downloaded per key in 24 hours. 0: unlimited", size
+        6 * 1024**3, "Maximum bytes downloaded per user or token in 24 hours. 0: unlimited", size
     )
     download_timeout: float = _setting(300.0, "Time limit for one download. 0: none", seconds)
     promote_to: str = _setting(

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from packhorse import File
+from packhorse.core.plan import DownloadLimits
 from packhorse.testing import Bench, BenchJob
 from packhorse_converter import calibration, container, sample, toolchain
 from packhorse_converter.app import Convert, convert
@@ -34,6 +35,11 @@ def converted(packhorse: Bench, folder: Path, *, images: bool = True, **paramete
     pictures = [File(path) for path in sorted(folder.glob("*.png"))] if images else []
     given: dict[str, Any] = {"model": File(folder / "shapes.onnx"), "ref_images": pictures} | parameters
     return packhorse.run(convert, Convert(**given))
+
+
+def test_downloads_of_models_are_limited_per_key() -> None:
+    gb = 1024**3
+    assert convert.plan().downloads == DownloadLimits("key", 10, 5, 20, 1 * gb, 6 * gb)
 
 
 def session(model: bytes) -> onnxruntime.InferenceSession:

@@ -104,7 +104,9 @@ def test_who_has_a_key_asks_the_server(tell: Tell, tmp_path: Path) -> None:
 
 
 def test_limits_are_told_as_people_write_them_and_as_numbers_in_json(tell: Tell, tmp_path: Path) -> None:
-    place = Place(tmp_path / "place", keyless=False, download_bytes_per_day=5 * 1024**3, api_limit=10_000)
+    place = Place(
+        tmp_path / "place", keyless=False, downloads_per="key", download_bytes_per_day=5 * 1024**3, api_limit=10_000
+    )
     place.folder.mkdir()
     publish(place)
     admin = tell("keys", "create", "--scope", "admin", "--store", place.settings.store).out.strip()

@@ -8,7 +8,7 @@ import pytest
 
 from packhorse import App, Context, Params
 from packhorse.core import json
-from packhorse.core.plan import Plan, Status
+from packhorse.core.plan import DownloadLimits, Plan, Status
 from packhorse.errors import DefinitionError
 
 
@@ -57,3 +57,25 @@ def test_a_status_that_there_is_not_or_a_word_that_is_none_is_refused(wrong: Any
 def test_an_output_of_no_stage_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(DefinitionError, match="outputs="):
         defined(App("words"), outputs=wrong)
+
+
+def test_a_pipeline_declares_limits_of_its_downloads() -> None:
+    plan = defined(App("words"), downloads={"per": "key", "per_minute": 20, "bytes_per_hour": "1GB"})
+
+    assert plan.downloads == DownloadLimits("key", per_minute=20, bytes_per_hour=1024**3)
+    assert defined(App("words")).downloads is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"per": "tenant"}, 'per can only be "user" or "key"'),
+        ({"per_minute": -1}, "per_minute must be a whole number, at least 0"),
+        ({"bytes_per_day": "lots"}, "'lots' is not a size"),
+        ({"per_hour": 3}, "downloads has no option 'per_hour'; it has per, at_once"),
+        (20, "downloads takes a mapping"),
+    ],
+)
+def test_download_limits_that_make_no_sense_are_refused(wrong: Any, text: str) -> None:
+    with pytest.raises(DefinitionError, match=text):
+        defined(App("words"), downloads=wrong)

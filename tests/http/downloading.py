@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 import httpx2
 
+from packhorse.auth.access import LOCAL
 from packhorse.auth.audit_log import Auditor
 from packhorse.blobs.base import Blobs
 from packhorse.core import json
 from packhorse.core.models import Artifact, Input, Job, Result, Spec, Stored
+from packhorse.core.plan import Plan
 from packhorse.factory import open_both
 from packhorse.http.download import Downloads
 from packhorse.store.base import Claim, Store
@@ -88,9 +90,9 @@ class House:
         """What is counted now, by the name of each limit."""
 
         async def look(store: Store, _: Blobs) -> dict[str, int]:
-            limits = Downloads(self.place.settings, store, Auditor(store, keep=1)).limits
-            spent = await store.spend([each.charge("local", 0) for each in limits])
-            return {each.name: each.most - left for each, left in zip(limits, spent.left, strict=True)}
+            limits = Downloads(self.place.settings, store, Auditor(store, keep=1)).limits_of(LOCAL, None, "ann")
+            spent = await store.spend([each.charge(whose, 0) for each, whose in limits])
+            return {each.name: each.most - left for (each, _), left in zip(limits, spent.left, strict=True)}
 
         return self.with_both(look)
 
@@ -116,12 +118,18 @@ class House:
 
 
 async def finished(
-    store: Store, blobs: Blobs, files: Mapping[str, bytes], source: str | None, value: bytes = b'"done"'
+    store: Store,
+    blobs: Blobs,
+    files: Mapping[str, bytes],
+    source: str | None,
+    value: bytes = b'"done"',
+    plan: Plan = builders.ONE,
+    user: str = "ann",
 ) -> Job:
     """A completed job whose only stage returned these files."""
     inputs = () if source is None else (Input("model", 0, Stored("jobs/x/input/model.0", source, 1, "00" * 32)),)
     parameters = json.encode({} if source is None else {"model": {"$file": 0}})
-    claim = await builders.started(store, spec=Spec(parameters, inputs))
+    claim = await builders.started(store, plan, spec=Spec(parameters, inputs), user=user)
     return await builders.finish(store, claim, await made(blobs, claim, files, value))
 
 

@@ -16,10 +16,14 @@ from packhorse.http.download import Content, Download, Downloads
 from packhorse.settings import Settings
 from packhorse.store.base import Charge, Spent, Store
 from packhorse.store.collections import audit as audit_records
+from tests.contract.builders import ONE, submission
 from tests.http.test_stream import Line, Source
 
 SCOPE: Any = {"type": "http", "path": "/x"}
 SETTINGS = Settings(downloads_at_once=1, downloads_per_10s=0, downloads_per_minute=0)
+
+
+JOB = submission(now=0.0).after
 
 
 class Held:
@@ -58,14 +62,14 @@ def downloads(store: Any) -> Downloads:
 
 
 async def used(store: Store) -> list[int]:
-    limits = downloads(store).limits
-    spent = await store.spend([each.charge("local", 0) for each in limits])
-    return [each.most - left for each, left in zip(limits, spent.left, strict=True)]
+    limits = downloads(store).limits_of(LOCAL, ONE, "ann")
+    spent = await store.spend([each.charge(whose, 0) for each, whose in limits])
+    return [each.most - left for (each, _), left in zip(limits, spent.left, strict=True)]
 
 
 async def test_who_is_cancelled_while_being_admitted_gives_everything_back(store: Store) -> None:
     held = Held(store)
-    asking = asyncio.create_task(downloads(held).admit(LOCAL, 1000))
+    asking = asyncio.create_task(downloads(held).admit(LOCAL, JOB, 1000))
     await held.spent.wait()
     assert await used(store) == [1, 1000, 1000]
 
@@ -78,10 +82,10 @@ async def test_who_is_cancelled_while_being_admitted_gives_everything_back(store
 
 
 async def test_a_refusal_costs_nothing(store: Store) -> None:
-    first = await downloads(store).admit(LOCAL, 1000)
+    first = await downloads(store).admit(LOCAL, JOB, 1000)
 
     with pytest.raises(TooManyDownloads) as refused:
-        await downloads(store).admit(LOCAL, 500)
+        await downloads(store).admit(LOCAL, JOB, 500)
 
     assert await used(store) == [1, 1000, 1000]
     assert refused.value.facts["headers"]["Retry-After"] == "1"
@@ -94,7 +98,7 @@ async def test_a_store_that_is_away_when_it_is_over_spoils_nothing(
 ) -> None:
     held = Held(store)
     held.go_on.set()
-    admitted = await downloads(held).admit(LOCAL, 10)
+    admitted = await downloads(held).admit(LOCAL, JOB, 10)
     held.is_away = True
 
     await downloads(held).settle(LOCAL, admitted, 5)
@@ -108,7 +112,7 @@ async def test_who_leaves_with_every_byte_has_it_all(store: Store, pieces: tuple
     audit, line = Auditor(store, keep=10), Line()
     content = Content("result", 5, "00" * 32, "text/plain", lambda _: Source(*pieces).pieces())
     sending = asyncio.create_task(
-        Download(Downloads(SETTINGS, store, audit), LOCAL, "j", content, None)(SCOPE, line.receive, line.send)
+        Download(Downloads(SETTINGS, store, audit), LOCAL, JOB, content, None)(SCOPE, line.receive, line.send)
     )
 
     async with asyncio.timeout(10):

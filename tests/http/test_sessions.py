@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from litestar.testing import AsyncTestClient
 
+from packhorse.auth import keys
 from packhorse.auth.authenticate import session_cookie
 from packhorse.factory import open_store
 from packhorse.store.base import Store
@@ -477,13 +478,18 @@ async def test_what_is_no_session_lets_nobody_in(http: Http, text: str) -> None:
 
 async def test_the_rest_of_the_limits_of_a_key_is_told(http: Http, store: Store, place: Place) -> None:
     admin = await key(store, "acme", "admin")
-    key_id = admin["Authorization"].removeprefix("Bearer ph_")[:20]
+    service = admin["Authorization"].removeprefix("Bearer ph_")[:20]
+    personal, _ = await keys.create(store, "acme", ("read",), by="cli", user="ann")
 
-    found = (await http.get(f"keys/{key_id}/limits", headers=admin)).json()["items"]
+    async def limits_of(key_id: str) -> dict[str, Any]:
+        items = (await http.get(f"keys/{key_id}/limits", headers=admin)).json()["items"]
+        return {each["name"]: each for each in items}
 
-    limits = {each["name"]: each for each in found}
+    limits = await limits_of(service)
+    assert limits.keys() == {"api"}, "downloads are counted per user"
     assert limits["api"]["limit"] == place.settings.api_limit
     assert limits["api"]["left"] < place.settings.api_limit
+    limits = await limits_of(personal.id)
     assert limits["bytes-day"] == {
         "name": "bytes-day",
         "unit": "content-bytes",

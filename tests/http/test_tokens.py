@@ -10,11 +10,13 @@ import pytest
 from packhorse.auth import keys
 from packhorse.blobs.base import Blobs
 from packhorse.core.models import Job, Result
+from packhorse.core.plan import DownloadLimits
 from packhorse.errors import TooManyStreams
 from packhorse.factory import open_both
 from packhorse.http.stream import Streams
 from packhorse.schemas.jobs import public_error, public_event
 from packhorse.store.base import Store
+from tests.contract import builders
 from tests.contract.builders import finish, started
 from tests.http.downloading import finished, made
 from tests.http.keyed import BASE, asking, bearer, key
@@ -143,7 +145,7 @@ async def test_one_link_does_not_use_up_the_downloads_of_its_key(place: Place, s
     job = await finished(store, blobs, {"a.txt": b"one"}, None)
     service, text = await keys.create(store, "default", ("submit", "read"), by="cli")
     first, second = [await token_of(store, job, service.id) for _ in range(2)]
-    async with asking(place.but(downloads_per_minute=4)) as http:
+    async with asking(place.but(downloads_per="key", downloads_per_minute=4)) as http:
 
         async def fetch(headers: dict[str, str], times: int) -> list[int]:
             return [(await http.get(f"jobs/{job.id}/result", headers=headers)).status_code for _ in range(times)]
@@ -156,11 +158,51 @@ async def test_one_link_does_not_use_up_the_downloads_of_its_key(place: Place, s
 async def test_what_a_link_did_not_download_is_given_back(place: Place, store: Store, blobs: Blobs) -> None:
     job = await finished(store, blobs, {"a.txt": b"one"}, None)
     token = await token_of(store, job)
-    async with asking(place.but(downloads_at_once=2)) as http:
+    async with asking(place.but(downloads_per="key", downloads_at_once=2)) as http:
         answers = [await http.get(f"jobs/{job.id}/result", headers=token) for _ in range(4)]
 
     assert [each.status_code for each in answers] == [200] * 4
     assert 'token-downloads";r=0' in answers[0].headers["RateLimit"]
+
+
+async def test_each_visitor_of_a_website_has_downloads_of_its_own(place: Place, store: Store, blobs: Blobs) -> None:
+    jobs = [await finished(store, blobs, {"a.txt": b"one"}, None, user=f"visitor-{n}") for n in range(8)]
+    service, text = await keys.create(store, "default", ("submit", "read"), by="cli")
+    link = await token_of(store, jobs[0], service.id)
+    async with asking(place.but(downloads_per_10s=2)) as http:
+
+        async def fetch(job: Job, headers: dict[str, str]) -> int:
+            return (await http.get(f"jobs/{job.id}/result", headers=headers)).status_code
+
+        assert [await fetch(job, bearer(text)) for job in jobs] == [200] * 8
+        assert [await fetch(jobs[0], link) for _ in range(3)] == [200, 200, 429]
+        assert [await fetch(jobs[0], bearer(text)) for _ in range(2)] == [200, 429]
+        refused = await http.get(f"jobs/{jobs[0].id}/result", headers=bearer(text))
+
+    wait = refused.headers["Retry-After"]
+    problem = refused.json()
+    assert problem["detail"] == f"Too many downloads for user visitor-0 (limit 2 in 10 s). Retry in {wait} s."
+    assert (problem["policy"], problem["retry_after"]) == ("downloads-10s", int(wait))
+
+
+async def test_a_pipeline_declares_its_own_download_limits(place: Place, store: Store, blobs: Blobs) -> None:
+    per_key = builders.plan(builders.stage("only"), downloads=DownloadLimits("key", per_10s=3, at_once=0))
+    limited = [await finished(store, blobs, {"a.txt": b"one"}, None, plan=per_key, user=user) for user in ("a", "b")]
+    other = await finished(store, blobs, {"a.txt": b"one"}, None, user="a")
+    callers = [bearer((await keys.create(store, "default", ("read",), by="cli"))[1]) for _ in range(2)]
+    async with asking(place.but(downloads_per_10s=5)) as http:
+
+        async def fetch(job: Job, headers: dict[str, str]) -> int:
+            return (await http.get(f"jobs/{job.id}/result", headers=headers)).status_code
+
+        first, second = callers
+        assert [await fetch(job, first) for job in limited * 2] == [200, 200, 200, 429]
+        assert await fetch(limited[0], second) == 200, "another key has its own count"
+        assert await fetch(other, first) == 200, "another pipeline has its own count"
+        refused = (await http.get(f"jobs/{limited[0].id}/result", headers=first)).json()
+
+    assert refused["policy"] == "convert-downloads-10s"
+    assert refused["detail"].startswith("Too many downloads for this key (limit 3 in 10 s). Retry in ")
 
 
 async def test_one_link_does_not_use_up_the_requests_of_its_key(place: Place, store: Store) -> None:

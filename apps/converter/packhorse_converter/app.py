@@ -86,6 +86,14 @@ convert = app.pipeline(
     one_per="user",
     keep="7d",
     outputs={"onnx_path": "onnx", "bie_path": "bie", "nef_path": "nef"},
+    downloads={
+        "per": "key",
+        "at_once": 10,
+        "per_10s": 5,
+        "per_minute": 20,
+        "bytes_per_hour": "1GB",
+        "bytes_per_day": "6GB",
+    },
 )
 
 

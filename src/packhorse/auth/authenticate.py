@@ -68,7 +68,7 @@ class Authenticator:
         self.limit = Limit("api", settings.api_limit, WINDOW, "requests", RateExceeded)
         self.rates = Rates(store, settings.api_limit) if settings.api_limit else None
         share = token_share(settings.api_limit, settings)
-        self._token_limit = Limit("token-api", share, WINDOW, "requests", RateExceeded)
+        self._token_limit = Limit("token-api", share, WINDOW, "requests", RateExceeded, who="this token")
         self._token_rates = Rates(store, share) if share else None
 
     def local_caller(self, scope: HTTPScope) -> Caller:
@@ -178,7 +178,11 @@ class Authenticator:
             self._blocked[address] = now + seconds
 
     def _too_often(self, wait: float) -> RateExceeded:
-        limit = Limit(FAILED_LOGINS, self._failed_limit, FAILURES, "requests", RateExceeded)
+        limit = Limit(
+            *(FAILED_LOGINS, self._failed_limit, FAILURES, "requests", RateExceeded),
+            what="requests without a valid key",
+            who="this address",
+        )
         refused = refusal([limit], Spent(0.0, 0, (0,), wait))
         assert isinstance(refused, RateExceeded)
         return refused

@@ -33,6 +33,10 @@ class Limit(NamedTuple):
     window: float
     unit: Literal["requests", "content-bytes", "concurrent-requests"]
     error: type[TooMany]
+    what: str = "requests"
+    """What is counted, in the words of the refusal."""
+    who: str = "this key"
+    """For whom it is counted, in the words of the refusal."""
 
     def charge(self, whose: str, amount: int) -> Charge:
         kind = "quota" if self.unit == "content-bytes" else "ratelimit"
@@ -64,7 +68,13 @@ def refusal(limits: Sequence[Limit], spent: Spent) -> TooMany | None:
     wait = _wait(limit, spent)
     response_headers = {**limit_headers(limits, spent), "Retry-After": str(wait)}
     return limit.error(
-        policy=limit.name, limit=limit.most, window=round(limit.window), retry_after=wait, headers=response_headers
+        policy=limit.name,
+        what=limit.what,
+        who=limit.who,
+        limit=limit.most,
+        window=round(limit.window),
+        retry_after=wait,
+        headers=response_headers,
     )
 
 

@@ -82,6 +82,18 @@ class Revive(Struct, frozen=True, array_like=True):
         return min(MAX_REVIVE_DELAY, self.backoff * 2.0 ** min(revived, MAX_DOUBLINGS))
 
 
+class DownloadLimits(Struct, frozen=True, omit_defaults=True):
+    """How much of a pipeline's results may be downloaded. None: as the settings say. 0: unlimited."""
+
+    per: Literal["user", "key"] = "user"
+    """Whom it is counted for: the job's user, or the token that is used instead of a key; or the key."""
+    at_once: int | None = None
+    per_10s: int | None = None
+    per_minute: int | None = None
+    bytes_per_hour: int | None = None
+    bytes_per_day: int | None = None
+
+
 class StagePlan(Struct, frozen=True, omit_defaults=True, dict=True):
     name: str
     queue: str = "default"
@@ -125,6 +137,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     statuses: Mapping[Status, str] = field(default_factory=dict)  # the app's own names for statuses
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Stage by the app's own name for its files."""
+    downloads: DownloadLimits | None = None  # None: as the settings say, counted together with other pipelines
     unset: tuple[str, ...] = ()
     fingerprint: str = ""
 

@@ -118,6 +118,23 @@ class StageOptions(TypedDict, total=False):
     """Maximum elements of an ``each`` stage. Default: 1000."""
 
 
+class DownloadOptions(TypedDict, total=False):
+    """Limits of a pipeline's downloads. What is left out is as in the settings; 0 means unlimited."""
+
+    per: Literal["user", "key"]
+    """Whom a download is counted for: the job's user (or the token that is used), or the key. Default: ``user``."""
+    at_once: int
+    """Concurrent downloads."""
+    per_10s: int
+    """Downloads started in 10 seconds."""
+    per_minute: int
+    """Downloads started in a minute."""
+    bytes_per_hour: Size
+    """Bytes downloaded in an hour, such as ``1GB``."""
+    bytes_per_day: Size
+    """Bytes downloaded in 24 hours."""
+
+
 class PipelineOptions(TypedDict, total=False):
     one_per: Literal["user"] | None
     """Allow one active job per user. Default: any number."""
@@ -135,6 +152,8 @@ class PipelineOptions(TypedDict, total=False):
     """Additional path of a completed job's files, such as ``{schedule}/{date}``. Default: none."""
     outputs: Mapping[str, str] | None
     """The app's own names for the files of its stages, such as ``{"onnx_path": "onnx"}``. Default: none."""
+    downloads: DownloadOptions | None
+    """Limits of its downloads, such as ``{"per": "key", "per_minute": 20}``. Default: the settings."""
     description: str
     """Description shown to people. Default: the docstring of the parameters, or of the function of a job."""
 
@@ -214,6 +233,7 @@ def pipeline_limits(
     revive: Revive | None = None,
     publish: str | None = None,
     outputs: Mapping[str, str] | None = None,
+    downloads: DownloadOptions | None = None,
 ) -> dict[str, Any]:
     """The fields of a `Plan`. Raises ValueError."""
     if one_per not in (None, "user"):
@@ -228,7 +248,20 @@ def pipeline_limits(
         "revive": NEVER if revive is None else revive.to_plan(),
         "publish": "" if publish is None else publish_path.check_pattern(publish),
         "outputs": {check_label("outputs", name): stage for name, stage in (outputs or {}).items()},
+        "downloads": None if downloads is None else _downloads(downloads),
     }
+
+
+def _downloads(value: DownloadOptions) -> plan.DownloadLimits:
+    if not isinstance(value, Mapping):
+        raise ValueError(f'downloads takes a mapping such as {{"per_minute": 20}}, not {value!r}')
+    check_names(value, DownloadOptions, "downloads")
+    given: dict[str, Any] = dict(value)
+    per = given.pop("per", "user")
+    if per not in ("user", "key"):
+        raise ValueError(f'downloads: per can only be "user" or "key", not {per!r}')
+    found = {name: size(each) if name.startswith("bytes") else each for name, each in given.items()}
+    return plan.DownloadLimits(per, **{name: check_int(f"downloads: {name}", each, 0) for name, each in found.items()})
 
 
 def _retry_on(value: Sequence[str]) -> tuple[str, ...]:

@@ -28,7 +28,8 @@ from packhorse.auth.audit_log import Auditor
 from packhorse.auth.rate_limits import Limit, limit_headers, refusal, token_share
 from packhorse.blobs.base import Blobs
 from packhorse.core import json
-from packhorse.core.models import Artifact, Stored
+from packhorse.core.models import Artifact, Job, Stored
+from packhorse.core.plan import Plan
 from packhorse.define.files import disposition, sanitize_name
 from packhorse.http.stream import Ending, Streamed
 from packhorse.log import log
@@ -57,6 +58,8 @@ NOBODY = "local"
 DAY = 86_400.0
 CLOSING = 1.0
 """Seconds in which a download that was cut can return its permit before the permit expires."""
+DECLARED = ("at_once", "per_10s", "per_minute", "bytes_per_hour", "bytes_per_day")
+"""The limits as a pipeline declares them, in the order in which they are charged."""
 REASONS = {errors.TooManyDownloads: "concurrency", errors.RateExceeded: "rate", errors.QuotaExceeded: "quota"}
 LONGEST = 200
 """Characters of a name in the audit log: a client may send any name."""
@@ -226,17 +229,45 @@ class Downloads:
         self._audit = audit
         self.longest = settings.download_timeout or None
         held = (self.longest or DAY) + CLOSING
-        every = (
+        self._settings = settings
+        self._every: tuple[Limit, ...] = (
             Limit("downloads", settings.downloads_at_once, held, "concurrent-requests", errors.TooManyDownloads),
-            Limit("downloads-10s", settings.downloads_per_10s, 10.0, "requests", errors.RateExceeded),
-            Limit("downloads-minute", settings.downloads_per_minute, 60.0, "requests", errors.RateExceeded),
+            Limit("downloads-10s", settings.downloads_per_10s, 10.0, "requests", errors.RateExceeded, "downloads"),
+            Limit(
+                "downloads-minute", settings.downloads_per_minute, 60.0, "requests", errors.RateExceeded, "downloads"
+            ),
             Limit("bytes-hour", settings.download_bytes_per_hour, 3600.0, "content-bytes", errors.QuotaExceeded),
             Limit("bytes-day", settings.download_bytes_per_day, DAY, "content-bytes", errors.QuotaExceeded),
         )
-        self.limits = [each for each in every if each.most]
-        self._token_limits = [
-            each._replace(name=f"token-{each.name}", most=token_share(each.most, settings)) for each in self.limits
-        ]
+        self._per = settings.downloads_per
+
+    def limits_of(self, caller: Caller, plan: Plan | None, user: str | None) -> list[tuple[Limit, str]]:
+        """The limits of a download of this user's job, each with whom it is counted for.
+
+        Without a plan, those of all pipelines that declare none. Without a user, those of the key.
+        """
+        declared = plan.downloads if plan is not None else None
+        if (self._per if declared is None else declared.per) == "key":
+            whole = self._limits(plan, "this key", caller.client or NOBODY)
+            return [*((self._token_share(each), caller.token) for each, _ in whole if caller.token), *whole]
+        if caller.token:
+            return self._limits(plan, "this token", caller.token)
+        return [] if user is None else self._limits(plan, f"user {user}", f"{caller.tenant}/{user}")
+
+    def _limits(self, plan: Plan | None, who: str, whose: str) -> list[tuple[Limit, str]]:
+        """A pipeline that declares limits has counters of its own; all others share one set."""
+        limits = self._every
+        if plan is not None and plan.downloads is not None:
+            declared = [getattr(plan.downloads, name) for name in DECLARED]
+            limits = tuple(
+                each._replace(name=f"{plan.pipeline}-{each.name}", most=each.most if most is None else most)
+                for each, most in zip(limits, declared, strict=True)
+            )
+        return [(each._replace(who=who), whose) for each in limits if each.most]
+
+    def _token_share(self, limit: Limit) -> Limit:
+        most = token_share(limit.most, self._settings)
+        return limit._replace(name=f"token-{limit.name}", most=most, who="this token")
 
     @contextmanager
     def audit_missing(self, caller: Caller, job_id: str, name: str) -> Iterator[None]:
@@ -247,11 +278,9 @@ class Downloads:
             self.tell("unavailable", caller, job_id, name, why=error.type())
             raise
 
-    async def admit(self, caller: Caller, size: int) -> Admitted:
+    async def admit(self, caller: Caller, job: Job, size: int) -> Admitted:
         """Raises `TooManyDownloads`, `RateExceeded` or `QuotaExceeded`, and then charges nothing."""
-        limits = [(each, caller.client or NOBODY) for each in self.limits]
-        if caller.token:
-            limits = [*((each, caller.token) for each in self._token_limits), *limits]
+        limits = self.limits_of(caller, job.plan, job.user)
         charges = [each.charge(whose, size if each.unit == "content-bytes" else 1) for each, whose in limits]
         charged = [each for each, _ in limits]
         spent = await self._spend(charges)
@@ -304,14 +333,14 @@ class Download:
         self,
         downloads: Downloads,
         caller: Caller,
-        job_id: str,
+        job: Job,
         content: Content,
         part: Part | None,
         ended: asyncio.Event | None = None,
     ) -> None:
         self._downloads = downloads
         self._caller = caller
-        self._job_id = job_id
+        self._job = job
         self._content = content
         self._part = part
         self._ended = ended
@@ -321,11 +350,11 @@ class Download:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            admitted = await self._downloads.admit(self._caller, self._size)
+            admitted = await self._downloads.admit(self._caller, self._job, self._size)
         except tuple(REASONS) as error:
             self._tell("refused", why=REASONS[type(error)], policy=error.facts["policy"])
             raise
-        with self._downloads.audit_missing(self._caller, self._job_id, self._content.label):
+        with self._downloads.audit_missing(self._caller, self._job.id, self._content.label):
             await self._send(scope, receive, send, admitted)
 
     async def _send(self, scope: Scope, receive: Receive, send: Send, admitted: Admitted) -> None:
@@ -359,4 +388,4 @@ class Download:
         self._tell("started", start=self._part.start if self._part else 0, bytes=self._size)
 
     def _tell(self, event: str, **details: Any) -> None:
-        self._downloads.tell(event, self._caller, self._job_id, self._content.label, **details)
+        self._downloads.tell(event, self._caller, self._job.id, self._content.label, **details)

@@ -91,7 +91,10 @@ async def create_token(
 
 async def _make_room(services: Services, caller: Caller, job_id: str) -> None:
     """Raises TooMany for a job or a key with too many tokens."""
-    store, limit = services.store, Limit("tokens", services.settings.tokens_limit, DAY, "requests", RateExceeded)
+    store, limit = (
+        services.store,
+        Limit("tokens", services.settings.tokens_limit, DAY, "requests", RateExceeded, what="tokens"),
+    )
     if len(found := await records.list_of_job(store, job_id)) >= MOST_TOKENS:
         ended = [each.id for each in found if not services.keyring.is_live(each)]
         if not ended:

@@ -163,8 +163,11 @@ async def end_session(services: FromServices, caller: FromCaller, session_id: Id
 
 async def limits_left(services: HttpServices, caller: Caller, key_id: str) -> list[schemas.LimitDocument]:
     """Raises KeyNotFound."""
-    client = (await keys.find_key(services, caller, key_id)).client
-    found = [(each, each.charge(client, 0)) for each in services.downloads.limits]
+    key = await keys.find_key(services, caller, key_id)
+    client, owner = key.client, Caller(key.tenant, frozenset(), client=key.client)
+    plans = [None, *(each.plan for each in await services.catalog.all() if each.plan.downloads is not None)]
+    limits = [limit for plan in plans for limit in services.downloads.limits_of(owner, plan, key.user)]
+    found = [(each, each.charge(whose, 0)) for each, whose in limits]
     if services.authenticator.rates is not None:
         found.insert(0, (services.authenticator.limit, services.authenticator.rates.charge(client, 0)))
     spent = await services.store.spend([charge for _, charge in found])

@@ -79,18 +79,19 @@ async def send_artifact(
         only = None if caller.job_id is None else job
         file = await find_artifact(services.store, job.id, name, result_of=only)
     content = download.file_content(services.blobs, file, label=name, filename=file.name)
-    return _answer(request, services, caller, job_id, content)
+    return _answer(request, services, caller, job, content)
 
 
 async def send_result(request: HttpRequest, services: HttpServices, caller: Caller, job_id: str) -> ASGIApp:
     """Raises JobNotFound, NotFinished and what a download may be refused with."""
     with services.downloads.audit_missing(caller, job_id, "result"):
-        content = await _result(services, await services.job(caller, job_id))
-    return _answer(request, services, caller, job_id, content)
+        job = await services.job(caller, job_id)
+        content = await _result(services, job)
+    return _answer(request, services, caller, job, content)
 
 
 def _answer(
-    request: HttpRequest, services: HttpServices, caller: Caller, job_id: str, content: download.Content
+    request: HttpRequest, services: HttpServices, caller: Caller, job: Job, content: download.Content
 ) -> ASGIApp:
     """Only a response with a body counts as a download."""
     asked = request.headers
@@ -101,7 +102,7 @@ def _answer(
     part = None
     if content.is_file:
         part = download.requested_part(asked.get("range"), asked.get("if-range"), content.etag, content.size)
-    return download.Download(services.downloads, caller, job_id, content, part, ended=services.key_end(caller))
+    return download.Download(services.downloads, caller, job, content, part, ended=services.key_end(caller))
 
 
 async def _result(services: HttpServices, job: Job) -> download.Content:
