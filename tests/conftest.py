@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
 import signal
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -20,6 +22,11 @@ WAITING = ("journey", "cli", "apps", "examples", "web", "docs", "deploy", "bench
 # SIGINT need the default, wherever the run itself was started.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Folders of tests are in memory where there is room. On a disk, most of a short test is waiting for syncs.
+MEMORY, ROOM = "/dev/shm", 4 * 2**30
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
 
 
 # httpx gives up after 5 s unless told otherwise. On a busy machine a server may need longer for its first answer.

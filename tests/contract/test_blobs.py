@@ -186,15 +186,15 @@ async def test_an_object_is_read_in_pieces_of_bounded_size(blobs: Blobs) -> None
     assert all(pieces)
 
 
-@pytest.mark.parametrize("start", [0, 1, CHUNK - 1, CHUNK, 2 * CHUNK + 9, 2 * CHUNK + 10, 2**70])
 @pytest.mark.parametrize("length", [None, 0, 1, CHUNK + 1, 2**70])
-async def test_a_part_is_read_as_it_lies_in_the_whole(blobs: Blobs, start: int, length: int | None) -> None:
+async def test_a_part_is_read_as_it_lies_in_the_whole(blobs: Blobs, length: int | None) -> None:
     whole = bytes(range(251)) * (2 * CHUNK // 251) + b"x" * ((2 * CHUNK) % 251 + 10)
     await blobs.put(KEY, stream(whole))
 
-    part = await content(blobs, KEY, start=start, length=length)
+    for start in (0, 1, CHUNK - 1, CHUNK, 2 * CHUNK + 9, 2 * CHUNK + 10, 2**70):
+        part = await content(blobs, KEY, start=start, length=length)
 
-    assert part == whole[start:][:length]
+        assert part == whole[start:][:length], start
 
 
 @pytest.mark.parametrize("length", [None, 0])
@@ -223,13 +223,18 @@ async def test_an_unusual_name_is_kept_to_the_letter(blobs: Blobs, key: str) -> 
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("key", REFUSED)
-async def test_an_odd_key_is_refused(blobs: Blobs, tmp_path: Path, method: str, key: str) -> None:
+async def test_an_odd_key_is_refused(blobs: Blobs, tmp_path: Path, method: str) -> None:
     (tmp_path / "source").write_bytes(b"x")
+    taken = []
 
-    with pytest.raises(PathRefused):
-        await METHODS[method](blobs, key, tmp_path)
+    for key in REFUSED:
+        try:
+            await METHODS[method](blobs, key, tmp_path)
+        except PathRefused:
+            continue
+        taken.append(key)
 
+    assert taken == []
     assert not (tmp_path / "fetched").exists()
 
 

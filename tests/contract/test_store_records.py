@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change, DropRecord, Effect, Guard, NoteRecord, PutRecord, RecordIs
 from packhorse.core.records import Drop, IndexEntry, LogEntry, Put, Record, Ref
-from packhorse.errors import Conflict, JobNotFound, StoreUnavailable
+from packhorse.errors import Conflict, JobNotFound
 from packhorse.store.base import Store
 from tests.contract.builders import (
     RESULT,
@@ -25,7 +25,7 @@ from tests.contract.builders import (
     submission,
     submit,
 )
-from tests.contract.stores import Clock, OpenStore
+from tests.contract.stores import Clock
 
 pytestmark = pytest.mark.cluster
 
@@ -792,20 +792,3 @@ async def test_a_quiet_put_is_written_like_any_other(store: Store, other: Store)
 
     assert await one(other) == record()
     assert await listed(other) == ["a"]
-
-
-@pytest.mark.parametrize("name", ["put", "fetch", "scan", "take", "append", "tail"])
-async def test_a_closed_store_keeps_no_records(open_store: OpenStore, name: str) -> None:
-    store: Any = await open_store()
-    await store.close()
-    calls = {
-        "put": lambda: store.put([put()]),
-        "fetch": lambda: store.fetch("pet", ["a"]),
-        "scan": lambda: store.scan("pet", "all"),
-        "take": lambda: store.take("pet", "", 1, 1.0),
-        "append": lambda: store.append("audit", [LogEntry(b"1")], keep=1),
-        "tail": lambda: store.tail("audit"),
-    }
-
-    with pytest.raises(StoreUnavailable):
-        await calls[name]()

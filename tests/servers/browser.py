@@ -1,4 +1,4 @@
-"""A real browser for tests: the system's chromium, or playwright's own. `python -m` sees that there is one."""
+"""A real browser for tests: the system's chromium, or playwright's own. `python -m` installs one if there is none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from contextlib import contextmanager
 
 from playwright.sync_api import Browser, sync_playwright
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+PACKAGE = "chromium-headless-shell"
+"""Chromium without windows: a page in it takes a fifth of the processor time."""
+NAMES = (PACKAGE, "chromium", "chromium-browser", "google-chrome")
 
 ARGUMENTS = ["--disable-dev-shm-usage", "--disable-gpu", "--force-color-profile=srgb", "--hide-scrollbars"]
 
@@ -41,13 +43,13 @@ def install() -> None:
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         subprocess.run([apt, "update", "-qq"], env=quiet, check=False)
         subprocess.run(
-            [apt, "install", "-y", "-qq", "--no-install-recommends", "chromium"],
+            [apt, "install", "-y", "-qq", "--no-install-recommends", PACKAGE],
             env=quiet,
             check=True,
             stdout=subprocess.DEVNULL,
         )
     else:
-        subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], check=True)
+        subprocess.run([sys.executable, "-m", "playwright", "install", "--only-shell", "chromium"], check=True)
 
 
 if __name__ == "__main__":
