@@ -219,6 +219,7 @@ def test_a_contender_that_is_not_there_is_refused() -> None:
     assert "there is no contender 'celrey'" in ran.stderr
 
 
+@pytest.mark.release
 def test_ours_is_measured_on_every_store(tmp_path: Path) -> None:
     told = tmp_path / "told.json"
     command = [sys.executable, "-m", "bench", "peers", "--quick", "--rounds", "1", "--json", str(told)]
