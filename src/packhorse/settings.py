@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from packhorse.core.plan import TERMINAL, Backoff, Defaults
-from packhorse.define.options import Revive, seconds, size
+from packhorse.define.options import UNITS, Revive, seconds, size
 from packhorse.errors import SettingError
 from packhorse.log import FORMATS, LEVELS
 from packhorse.outbound.addresses import Allow
@@ -36,6 +36,7 @@ FLAGS = {"1": True, "yes": True, "true": True, "on": True, "0": False, "no": Fal
 FOLDER = ".packhorse"
 HIDDEN = "***"
 MIN_SECRET_KEY = 32  # minimum length of a secret key in characters, so that it cannot be guessed
+DEV_FILE = f"{FOLDER}/dev"
 KEY_FILE = f"{FOLDER}/secret-key"
 """Where `packhorse dev` stores a generated secret key. Every process started in the same folder reads it."""
 
@@ -356,6 +357,27 @@ def keep_secret_key(folder: Path | None = None) -> None:
             content.write(secrets.token_urlsafe(MIN_SECRET_KEY) + "\n")
 
 
+def keep_dev_url(url: str, folder: Path | None = None) -> Path:
+    """Note where this process's `packhorse dev` listens, for other commands in the same folder. Returns the file."""
+    path = (folder or Path.cwd()) / DEV_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(f".{os.getpid()}")
+    new.write_text(f"{os.getpid()} {url}\n")
+    new.replace(path)  # nobody reads half of it
+    return path
+
+
+def dev_url(folder: Path | None = None) -> str:
+    """Where the `packhorse dev` of this folder listens; empty if none runs."""
+    try:
+        pid, _, url = ((folder or Path.cwd()) / DEV_FILE).read_text().strip().partition(" ")
+        with contextlib.suppress(PermissionError):  # it is alive, and another user's
+            os.kill(int(pid), 0)
+    except (OSError, ValueError):  # no file, or its process was killed
+        return ""
+    return url
+
+
 def descriptions() -> dict[str, str]:
     """The description of each setting, by its name in the environment."""
     return {PREFIX + each.name.upper(): each.metadata["description"] for each in fields(Settings)}
@@ -370,6 +392,35 @@ def printable(settings: Settings) -> dict[str, Any]:
             value = HIDDEN if value else ""
         found[each.name] = without_secrets(value) if isinstance(value, str) else value
     return found
+
+
+def env_texts(settings: Settings) -> dict[str, str]:
+    """Every value as a person would write it in the environment, by its name there: 7d, 2GiB, 100_000."""
+    shown = printable(settings)
+    return {
+        PREFIX + each.name.upper(): _env_text(shown[each.name], each.metadata["parse"]) for each in fields(Settings)
+    }
+
+
+def _env_text(value: Any, parse: Callable[[str], Any]) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if parse in (seconds, _optional_seconds) and value:
+        return shortest(value, UNITS)
+    if parse is size and value:
+        return shortest(value, {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4})
+    if isinstance(value, int):
+        return f"{value:_}" if value >= 10_000 and parse is int else str(value)
+    return f"{value:g}" if isinstance(value, float) else _as_text(value)
+
+
+def shortest(value: float, units: Mapping[str, float]) -> str:
+    """In the largest unit in which it is a whole number; else in the first, without an exponent."""
+    for unit, worth in sorted(units.items(), key=lambda pair: -pair[1]):
+        if value >= worth and (value / worth).is_integer():
+            return f"{value / worth:.0f}{unit}"
+    unit, worth = next(iter(units.items()))
+    return f"{value / worth:.6f}".rstrip("0").rstrip(".") + unit
 
 
 HARMLESS = "endpoint|region|path_style|schema|statement_cache_size|prefix|timeout|db"

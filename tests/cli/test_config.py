@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from pathlib import Path
 
-from packhorse.settings import Settings
+import pytest
+
+from packhorse.define.options import seconds as read_seconds
+from packhorse.settings import Settings, env_texts, load
 from tests.cli.conftest import Tell
 
 
@@ -30,6 +33,28 @@ def test_it_names_every_setting_with_its_meaning(tell: Tell) -> None:
     for each in fields(Settings):
         assert f"PACKHORSE_{each.name.upper()} " in said.out
         assert each.metadata["description"] in said.out
+
+
+def test_values_are_printed_as_people_write_them_and_can_be_used_again(tell: Tell) -> None:
+    lines = [line.split() for line in tell("config").out.splitlines()]
+    found = {line[0]: line[1] for line in lines if line[-1:]}
+
+    assert found["PACKHORSE_AUDIT_AGE"] == "365d"
+    assert found["PACKHORSE_FILE_LIMIT"] == "2GiB"
+    assert found["PACKHORSE_LEASE"] == "15s"
+    assert found["PACKHORSE_AUDIT_KEEP"] == "100_000"
+    assert found["PACKHORSE_BACKOFF"] == "1s"
+    same = Settings()
+    texts = {name: text for name, text in env_texts(same).items() if text}
+    assert load(env=texts, folder=Path("/nowhere")).settings == same
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.25, "250ms"), (90, "90s"), (5400, "90m"), (1.5, "1500ms"), (0.0005, "0.5ms")]
+)
+def test_a_duration_is_printed_in_the_largest_unit_that_is_exact(seconds: float, text: str) -> None:
+    assert env_texts(Settings(lease=seconds))["PACKHORSE_LEASE"] == text
+    assert read_seconds(text) == seconds
 
 
 def test_a_flag_is_checked_like_any_setting(tell: Tell) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -11,7 +13,7 @@ import psutil
 from packhorse.cli.commands.processes import PORT
 from packhorse.client import LOCAL, Client, Json
 from packhorse.errors import PackhorseError
-from packhorse.settings import Settings, load
+from packhorse.settings import DEV_FILE, Settings, dev_url, keep_dev_url, load
 from tests.cli.house import LONGEST, Dev, House, is_running, until
 
 APP = """
@@ -72,12 +74,33 @@ def test_a_killed_worker_and_a_killed_server_are_replaced(shared: Dev) -> None:
     assert shared.said("ended with status -9")
 
 
+def test_commands_in_its_folder_find_it_at_any_port(shared: Dev, tmp_path: Path) -> None:
+    found = shared.run("pipelines", "--json")
+
+    assert (found.code, "greet" in [each["name"] for each in found.json["items"]]) == (0, True)
+    assert dev_url(shared.folder) == shared.url
+    assert dev_url(tmp_path) == ""
+
+
+def test_an_address_that_a_killed_dev_has_left_is_not_used(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    keep_dev_url("http://127.0.0.1:1", tmp_path)
+    mine = dev_url(tmp_path)
+    (tmp_path / DEV_FILE).write_text(f"{ended.pid} http://127.0.0.1:1\n")
+
+    assert (mine, dev_url(tmp_path)) == ("http://127.0.0.1:1", "")
+
+
 def test_new_jobs_run_the_new_code_and_a_running_one_keeps_the_old(shared: Dev, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     running = shared.client.submit("wait", {"flag": str(flag)}, user="ann")
     until(Path(f"{flag}.awaited").exists)
 
-    changed(shared, 'VERSION = "one"', 'VERSION = "two"')
+    changed(shared, 'VERSION = "one"', 'VERSION = "one and a half"')
+    changed(shared, 'VERSION = "one and a half"', 'VERSION = "two"')
+    until(lambda: shared.said("flow.py changed: new stages run the new code"))
+    (shared.folder / "notes.py").write_text("not code of the app")
     new = greeted(shared)
     flag.touch()
     old = shared.client.wait(running["job_id"], LONGEST)
@@ -132,6 +155,7 @@ def test_ctrl_c_ends_all_it_started(dev: Dev, tmp_path: Path) -> None:
     code = dev.process.wait(LONGEST)
 
     assert code == 0
+    assert not (tmp_path / DEV_FILE).exists()
     assert len(tree) >= 4  # server, worker, guard, and the process with the stage
     until(lambda: not any(map(is_running, tree)))
 

@@ -41,6 +41,9 @@ def test_failures_are_listed_grouped_and_shown(ask: Tell, shared: Dev) -> None:
     groups = ask("failures", "groups")
     shown = ask("failures", "show", failure["failure_id"])
     group = ask("failures", "show", failure["fingerprint"])
+    of_job = ask("failures", "show", failure["job_id"])
+    completed = shared.client.submit("greet", {"name": "ann"}, wait=30)["job_id"]
+    without = ask("failures", "show", completed)
     none = ask("failures", "--code", "NOTHING")
 
     assert (listed.code, groups.code, shown.code, group.code, none.code) == (0, 0, 0, 0, 0)
@@ -49,6 +52,8 @@ def test_failures_are_listed_grouped_and_shown(ask: Tell, shared: Dev) -> None:
     assert failure["fingerprint"] in groups.out
     assert failure["trace_id"] in shown.out
     assert "ASKED_FOR" in group.out
+    assert of_job.out == shown.out
+    assert (without.code, without.err.splitlines()[0]) == (3, f"Job {completed} has no failure: it is completed.")
     assert none.err.strip() == "There are no such failures."
 
 

@@ -512,3 +512,16 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(shared: Dev, tmp_
     assert shared.said(f"The job goes on. Follow it again with: packhorse show {job['job_id']} --follow")
     flag.touch()
     assert shared.client.wait(job["job_id"], LONGEST)["status"] == "completed"
+
+
+def test_it_is_explained_why_a_job_does_not_run(ask: Tell, shared: Dev) -> None:
+    later = shared.client.submit("greet", {"name": "ann"}, delay=3600)["job_id"]
+    done = shared.client.submit("greet", {"name": "ann"}, wait=30)["job_id"]
+
+    waiting, document = ask("explain", later), ask("explain", later, "--json").json
+    ended = ask("explain", done)
+    shared.client.cancel(later)
+
+    assert waiting.out.startswith("NOT_BEFORE: greet is not due before ")
+    assert [each["code"] for each in document["reasons"]] == ["NOT_BEFORE"]
+    assert ended.out.startswith("ENDED: the job is completed.")

@@ -39,8 +39,8 @@ def test_python_files_of_the_folder_and_its_packages_are_watched(
 
     change()
 
-    assert watched.has_changed() is is_noticed
-    assert not watched.has_changed()
+    assert bool(watched.find_changes()) is is_noticed
+    assert not watched.find_changes()
 
 
 IMPORTED = ["app.py", "pack/__init__.py", "pack/inner/__init__.py", "venv/site-packages/lib/__init__.py", ".venv/x.py"]
@@ -50,35 +50,41 @@ IMPORTED = ["app.py", "pack/__init__.py", "pack/inner/__init__.py", "venv/site-p
     ("path", "is_noticed"),
     [
         ("app.py", True),
-        ("other.py", True),
-        ("pack/new.py", True),
-        ("pack/inner/deep.py", True),
+        ("other.py", False),
+        ("test_app.py", False),
+        ("pack/new.py", False),
+        ("pack/inner/deep.py", False),
+        ("pack/inner/__init__.py", True),
+        ("late.py", True),
+        ("pack/sub/helper.py", True),
         ("tests/__init__.py", False),
         ("tests/test_app.py", False),
         ("venv/site-packages/lib/new.py", False),
         (".venv/new.py", False),
     ],
 )
-def test_only_what_the_app_has_imported_from_is_its_own(project: Path, path: str, is_noticed: bool) -> None:
-    for name in (*IMPORTED, "tests/__init__.py"):
+def test_only_files_that_the_app_imports_are_watched(project: Path, path: str, is_noticed: bool) -> None:
+    for name in (*IMPORTED, "tests/__init__.py", "late.py", "pack/sub/helper.py"):
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text("1")
+    (project / "app.py").write_text("def stage():\n    import late\n")
+    (project / "pack/inner/__init__.py").write_text("def stage():\n    from ..sub import helper\n")
     watched = Watched("app.py", [str(project / name) for name in IMPORTED])
 
     (project / path).write_text("22")
 
-    assert watched.has_changed() is is_noticed
+    assert bool(watched.find_changes()) is is_noticed
 
 
 def test_as_long_as_it_cannot_be_loaded_any_package_may_be_the_one_to_mend() -> None:
     watched = Watched("app.py", [])
 
     watched.knows(None)
-    before = watched.has_changed()
+    before = watched.find_changes()
     Path("pack/inner/deep.py").write_text("22")
 
     assert not before
-    assert watched.has_changed()
+    assert watched.find_changes()
 
 
 def test_a_change_made_while_the_app_was_being_loaded_is_not_missed(project: Path) -> None:
@@ -87,7 +93,7 @@ def test_a_change_made_while_the_app_was_being_loaded_is_not_missed(project: Pat
     Path("app.py").write_text("22")
     watched.knows([str(project / "app.py")])
 
-    assert watched.has_changed()
+    assert watched.find_changes()
 
 
 @pytest.mark.parametrize("app", ["app", "app:attribute", "pack", "pack.inner.deep:app", "pack/inner/deep.py:app"])
@@ -97,8 +103,17 @@ def test_a_module_is_watched_where_it_lies(app: str) -> None:
     Path("app.py").write_text("22")
     Path("pack/inner/deep.py").write_text("22")
 
-    assert watched.has_changed()
+    assert watched.find_changes()
+
+
+def test_a_change_is_named(project: Path) -> None:
+    watched = Watched("app.py", [str(project / "app.py"), str(project / "pack/__init__.py")])
+
+    (project / "app.py").write_text("22")
+    (project / "pack/__init__.py").unlink()
+
+    assert watched.find_changes() == ["app.py", "pack/__init__.py"]
 
 
 def test_a_module_that_is_installed_does_not_change() -> None:
-    assert not Watched("packhorse.sample").has_changed()
+    assert not Watched("packhorse.sample").find_changes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import psutil
@@ -73,3 +74,48 @@ async def test_what_refuses_to_run_is_not_started_again() -> None:
     await kept.end()
 
     assert heard.lines == ["There is no file nowhere.py."]
+
+
+STAY = """
+import signal, sys, time
+asked = 0
+def stop(*_):
+    global asked
+    asked += 1
+    print(f"{sys.argv[-1]} was asked {asked} times", flush=True)
+signal.signal(signal.SIGTERM, stop)
+print(f"{sys.argv[-1]} has started", flush=True)
+while asked < 2:
+    time.sleep(0.02)
+"""
+
+
+class Stubborn(Kept):
+    """Its processes end when they are asked for the second time, as a worker does that runs a stage."""
+
+    def __init__(self, heard: Heard) -> None:
+        super().__init__("worker", [], heard)
+        self._names = iter("abc")
+
+    async def _start(self, output: int) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", STAY, next(self._names)), stdout=output, process_group=0
+        )
+
+
+async def test_a_second_start_leaves_a_process_alone_that_is_finishing_its_work() -> None:
+    heard = Heard()
+    kept = Stubborn(heard)
+
+    kept.start()
+    await heard.until("a has started")
+    kept.start()
+    await heard.until("b has started")
+    await heard.until("a was asked 1 times")
+    kept.start()
+    await heard.until("c has started")
+    await heard.until("b was asked 1 times")
+
+    assert not any("2 times" in line for line in heard.lines)
+    await kept.end()
+    assert {"a was asked 2 times", "b was asked 2 times", "c was asked 2 times"} <= {*heard.lines}

@@ -20,6 +20,7 @@ from packhorse.store.collections import workers
 from packhorse.store.collections.workers import WorkerCard
 from packhorse.store.counters import QUARTER, Tally, duration_bucket
 from packhorse.store.sqlite import SqliteStore
+from tests.contract import builders
 from tests.contract.builders import card
 from tests.http.conftest import publish
 from tests.http.processes import Place
@@ -63,6 +64,25 @@ async def test_jobs_are_listed_newest_first(http: Http) -> None:
 
     assert [job["job_id"] for job in page["items"]] == made[::-1]
     assert page["next"] is None
+
+
+async def test_a_pipeline_that_neither_workers_nor_jobs_know_is_an_error(http: Http, store: Store) -> None:
+    await submitted(http)
+    await builders.submit(store, builders.plan(builders.stage("only"), pipeline="retired"))
+
+    for method, path, body in (
+        ("GET", "jobs?pipeline=typo", None),
+        ("GET", "jobs/count?pipeline=typo", None),
+        ("POST", "jobs/cancel", {"pipeline": "typo"}),
+        ("POST", "jobs/cancel", {"pipeline": "typo", "dry_run": True}),
+    ):
+        answer = await http.request(method, path, json=body)
+        assert answer.status_code == 422, (path, answer.text)
+        assert answer.json()["detail"].startswith("There is no pipeline named 'typo'; there is add"), path
+        assert answer.json()["hint"] == "List the pipelines with: packhorse pipelines"
+    for path in ("jobs?pipeline=retired", "jobs?pipeline=retired&status=failed", "jobs?pipeline=add&status=failed"):
+        assert (await http.get(path)).status_code == 200, path
+    assert (await http.get("jobs/count?pipeline=retired")).json()["count"] == 1
 
 
 async def test_pages_follow_each_other_without_gap_or_double(http: Http) -> None:

@@ -58,6 +58,14 @@ def test_what_is_filtered_is_an_address_to_share(page: Page, client: Client, use
     expect(page.get_by_label("User")).to_have_value("")
 
 
+def test_a_pipeline_that_does_not_exist_is_told_beside_its_field(page: Page) -> None:
+    answer = page.goto("/jobs?pipeline=typo")
+
+    assert answer is not None
+    assert answer.status == 422
+    expect(page.locator("#wrong-pipeline")).to_contain_text("There is no pipeline named 'typo'")
+
+
 def test_a_time_that_is_none_is_told_beside_its_field(page: Page) -> None:
     answer = page.goto("/jobs?created_from=soon&user_id=ann")
 

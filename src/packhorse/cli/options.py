@@ -93,7 +93,7 @@ class Output:
 @dataclass(frozen=True, kw_only=True)
 class Remote(Output):
     url: str | None = None
-    "The server to ask; else PACKHORSE_URL, else a local packhorse dev."
+    "The server to ask; else PACKHORSE_URL, else the packhorse dev of this folder, else port 3003."
 
     def client(self) -> Client:
         """Waits where the server says when to come again, and says so."""

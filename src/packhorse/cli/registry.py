@@ -30,6 +30,7 @@ COMMANDS = (
     (JOBS, "submit", "submit:submit", "Submit a job."),
     (JOBS, "jobs", "jobs:jobs", "List jobs, newest first."),
     (JOBS, "show", "jobs:show", "Show a job, or follow it until it has ended."),
+    (JOBS, "explain", "jobs:explain", "Say why a job is not running now, and how long it may take."),
     (JOBS, "logs", "jobs:logs", "Print what a job's stages have printed."),
     (JOBS, "cancel", "job_actions:cancel", "Cancel a job, or many."),
     (JOBS, "retry", "job_actions:retry", "Run a job again, from the stage that failed, or many."),

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, STDOUT, Process
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from packhorse.cli import USAGE
 from packhorse.cli.__main__ import PARENT
@@ -39,12 +39,14 @@ class Kept:
         self.refused = asyncio.Event()
         """It said that it cannot run like this, and will not be started again by itself."""
         self._processes: set[Process] = set()
+        self._asked: set[Process] = set()
+        """Those that were told to stop and finish what they are doing."""
         self._keeping: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Start a process, and let the present one, if there is any, finish what it is doing."""
         self._turn()
-        self._ask()
+        self._ask(self._processes - self._asked)  # a second signal would make a worker drop its running stages
         task = asyncio.create_task(self._keep(self._generation))
         self._keeping.add(task)
         task.add_done_callback(self._keeping.discard)
@@ -54,11 +56,11 @@ class Kept:
         self._turn()
         for tell, patience in ((self._ask, HURRY), (self._ask, PATIENCE), (self.kill, None)):
             if self._keeping:
-                tell()
+                tell(self._processes)
                 await asyncio.wait(self._keeping, timeout=patience)
 
-    def kill(self) -> None:
-        for process in self._processes:
+    def kill(self, processes: Collection[Process] | None = None) -> None:
+        for process in self._processes if processes is None else processes:
             _kill_group(process)
 
     def _turn(self) -> None:
@@ -67,8 +69,9 @@ class Kept:
         self._turned.set()
         self._turned = asyncio.Event()
 
-    def _ask(self) -> None:
-        for process in self._processes:
+    def _ask(self, processes: Collection[Process]) -> None:
+        self._asked |= {*processes}
+        for process in processes:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
 
@@ -99,10 +102,11 @@ class Kept:
             os.close(theirs)
         self._processes.add(process)
         if generation != self._generation:  # while it was being started, and nobody could ask it yet
-            process.terminate()
+            self._ask([process])
         forwarding = asyncio.create_task(self._forward(ours))
         code = await process.wait()
         self._processes.discard(process)
+        self._asked.discard(process)
         _kill_group(process)
         await asyncio.wait([forwarding], timeout=LAST_WORDS)
         forwarding.cancel()

@@ -12,10 +12,10 @@ import msgspec
 from packhorse import errors
 from packhorse.errors import InvalidInput, NoneNamed, PackhorseError, Unreachable
 from packhorse.outbound.calls import tls_context
-from packhorse.settings import Settings, load
+from packhorse.settings import Settings, dev_url, load
 from packhorse.version import VERSION
 
-LOCAL = "http://127.0.0.1:3003"  # where `packhorse dev` listens
+LOCAL = "http://127.0.0.1:3003"  # where `packhorse dev` listens unless it is told otherwise
 NO_PROXY = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
 """A proxy from the environment could not reach this machine's own server."""
 
@@ -28,7 +28,7 @@ class Server:
 
     def __init__(self, url: str | None, key: str | None) -> None:
         settings = load().settings
-        named = url or settings.url or LOCAL
+        named = url or settings.url or dev_url() or LOCAL
         self.url = (named if "://" in named else f"http://{named}").rstrip("/")
         self._serve = None if url or settings.url else _serve_address(settings)
         self._key = (settings.key if key is None else key).strip()

@@ -21,7 +21,7 @@ from packhorse.core.plan import Status
 from packhorse.define.validation import NOT_VALID, invalid, list_some, quote_short
 from packhorse.jobs.promote import Destination, copy_files
 from packhorse.jobs.services import Services
-from packhorse.jobs.view import MOST_COUNTED, check_selection, check_stage, selection_errors, time_from
+from packhorse.jobs.view import MOST_COUNTED, check_pipeline, check_selection, check_stage, selection_errors, time_from
 from packhorse.schemas.jobs import ChangedDocument, JobDocument, result_files
 from packhorse.store.base import Filter
 
@@ -199,8 +199,13 @@ class BulkAction:
             latest = place.until if filter.created_until is None else min(place.until, filter.created_until)
             filter = replace(filter, created_until=latest)
         if given.dry_run:
-            return await self._count(filter, statuses)
+            counted = await self._count(filter, statuses)
+            if not counted["count"]:
+                await check_pipeline(self._services, self._caller, given.pipeline)
+            return counted
         ids, following = await self._page(filter, place, statuses)
+        if not ids and given.cursor is None:
+            await check_pipeline(self._services, self._caller, given.pipeline)
         return await self._change(ids, following)
 
     async def _page(self, filter: Filter, place: Place, statuses: Sequence[Status]) -> tuple[list[str], Place | None]:

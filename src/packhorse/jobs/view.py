@@ -18,7 +18,7 @@ from packhorse.auth.access import Caller
 from packhorse.core.models import Artifact, Job
 from packhorse.core.plan import Status
 from packhorse.define.validation import NOT_VALID, NUL, FieldError, invalid, list_some, quote_short
-from packhorse.errors import InvalidInput, JobNotFound
+from packhorse.errors import InvalidInput, JobNotFound, UnknownPipeline
 from packhorse.jobs.explain import estimate_job, explain_job
 from packhorse.jobs.services import Services, read_readable
 from packhorse.schemas import job_details
@@ -45,6 +45,8 @@ async def list_jobs(
     if filter is None:
         return {"items": [], "next": None}
     found = await services.store.find(filter, before=cursor, limit=limit + 1)
+    if not found:
+        await check_pipeline(services, caller, wanted.pipeline)
     following = found[limit - 1].id if len(found) > limit else None
     return {"items": await services.documents(found[:limit]), "next": following}
 
@@ -71,6 +73,8 @@ async def job_rows(
     if filter is None:
         return [], None
     found = await services.store.find(filter, before=cursor, limit=limit + 1)
+    if not found:
+        await check_pipeline(services, caller, wanted.pipeline)
     rows = await read_readable(partial(_rows, services.store), found[:limit])
     return rows, found[limit - 1].id if len(found) > limit else None
 
@@ -97,7 +101,22 @@ async def _rows(store: Store, jobs: Sequence[Job]) -> list[JobRow]:
 async def count_jobs(services: Services, caller: Caller, wanted: Filter) -> job_schemas.CountDocument:
     filter = access.jobs_filter(caller, wanted)
     found = Count(0, True) if filter is None else await services.store.count(filter, most=MOST_COUNTED)
+    if not found.number:
+        await check_pipeline(services, caller, wanted.pipeline)
     return {"count": found.number, "is_at_least": not found.is_all}
+
+
+async def check_pipeline(services: Services, caller: Caller, name: str | None) -> None:
+    """Raises UnknownPipeline for a name that no published pipeline and none of the caller's jobs has: a typo."""
+    if name is None:
+        return
+    try:
+        await services.catalog.get(name)
+    except UnknownPipeline as error:
+        filter = access.jobs_filter(caller, Filter(None, None, None, name))
+        if filter is None or not await services.store.find(filter, limit=1):
+            error.hint = "List the pipelines with: packhorse pipelines"
+            raise
 
 
 async def pipelines(services: Services) -> list[PipelineDocument]:

@@ -11,10 +11,12 @@ from cyclopts import App, Group, Parameter
 from packhorse.cli import output
 from packhorse.cli.options import Remote, Whole, not_empty, resolve_job
 from packhorse.client import Client, Json
+from packhorse.errors import FailureNotFound, JobNotFound
 
 app = App("failures", group_commands=Group("Commands"), result_action="return_value")
 
 HEIGHTS = "·▁▂▃▄▅▆▇█"
+DASHES = 6  # in the id of a failure, which contains the id of its job
 COLUMNS = ("failure", "at", "status", "pipeline", "stage", "code", "user", "message")
 
 
@@ -84,13 +86,13 @@ def groups(*, dismissed: bool = False, limit: HowMany = 50, remote: Remote = Rem
 
 @app.command
 def show(name: Name, /, *, remote: Remote = Remote()) -> None:
-    """Show a failure, or a group by its fingerprint.
+    """Show a failure, the last failure of a job, or a group by its fingerprint.
 
     Args:
-        name: The id of a failure, or the fingerprint of a group.
+        name: The id of a failure or of a job, or the fingerprint of a group.
     """
     with Client(remote.url) as client:
-        found = client.failure(name) if "-" in name else client.failure_group(name)
+        found = _find(client, name)
     facts = {key.replace("_", " "): _cell(value) for key, value in found.items() if value is not None}
     remote.print_facts(found, facts)
 
@@ -141,6 +143,22 @@ def orders(order: str | None = None, /, *, limit: HowMany = 20, remote: Remote =
         output.document(found)
         return
     remote.print_list(found if order is None else [found], columns, _order, "Nothing was ordered.")
+
+
+def _find(client: Client, name: str) -> Json:
+    """Raises FailureNotFound or FailureGroupNotFound."""
+    if name.count("-") == DASHES:
+        return client.failure(name)
+    job_id = resolve_job(client, name)
+    if "-" not in job_id:
+        return client.failure_group(name)
+    if not (found := client.failures(job_id=job_id, limit=1)["items"]):
+        try:
+            status = client.get(job_id)["status"]
+        except JobNotFound:
+            raise FailureNotFound(failure_id=name) from None
+        raise FailureNotFound(f"Job {job_id} has no failure: it is {status}.", failure_id=job_id)
+    return client.failure(found[0]["failure_id"])
 
 
 def _print_order(found: Json, remote: Remote, what: str) -> None:

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
 from urllib.parse import urlsplit
 
 from packhorse.blobs.base import Blobs
@@ -25,7 +24,7 @@ from packhorse.factory import address_of, blobs_from, is_absent, open_store
 from packhorse.jobs import health
 from packhorse.jobs.deployment import adopt as adopt_files
 from packhorse.jobs.deployment import compare, get_id, read_mark
-from packhorse.settings import PREFIX, Loaded, Settings, descriptions, printable, without_secrets
+from packhorse.settings import PREFIX, Loaded, Settings, descriptions, env_texts, printable, without_secrets
 from packhorse.store.base import Finding
 
 NAMES = ("pipelines.py", "test_pipelines.py", "pyproject.toml", "README.md", ".gitignore")
@@ -71,15 +70,9 @@ def config(*, output: Output = Output(), pace: Pace = Pace(), places: Places = P
     if output.json:
         printing.document([{**each, "meaning": meaning[each["name"]]} for each in found])
         return
-    rows = [(each["name"], _env_text(each["value"]), each["origin"], meaning[each["name"]]) for each in found]
+    texts = env_texts(loaded.settings)
+    rows = [(each["name"], texts[each["name"]], each["origin"], meaning[each["name"]]) for each in found]
     printing.table(("setting", "value", "origin", "meaning"), rows)
-
-
-def _env_text(value: Any) -> str:
-    """As it would be written in the environment."""
-    if isinstance(value, dict):
-        return ",".join(f"{name}={count}" for name, count in value.items())
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def adopt(*, yes: bool = False, output: Output = Output(), places: Places = Places()) -> int:

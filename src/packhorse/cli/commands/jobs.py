@@ -53,6 +53,22 @@ def show(job: JobId, /, *, follow: bool = False, remote: Remote = Remote()) -> i
     return watching.DETACHED if found is None else watching.report_end(found)
 
 
+def explain(job: JobId, /, *, remote: Remote = Remote()) -> None:
+    """Say why a job is not running now, and how long it may still take."""
+    with remote.client() as client:
+        job = resolve_job(client, job)
+        reasons = client.explain(job)
+        if remote.json:
+            output.document({"reasons": reasons})
+            return
+        for reason in reasons:
+            output.plain(f"{reason['code']}: {output.prose(reason['message'])}.")
+        if not reasons:
+            output.plain("The job is running: nothing keeps it waiting.")
+        if (left := _time_left(client, job, reasons)) is not None:
+            output.plain(f"It needs {left}.")
+
+
 def logs(
     job: JobId,
     /,
@@ -163,13 +179,20 @@ def _print_job(client: Client, job_id: str, remote: Remote) -> None:
         reasons = client.explain(job_id)
         for reason in reasons:
             output.facts({"waiting": output.prose(reason["message"])})
-        is_moving = all(reason["code"] in BY_ITSELF for reason in reasons)
-        if is_moving and (seconds := client.estimate(job_id)["seconds"]) is not None:
-            output.facts({"left": f"about {seconds:.0f} s to run"})
+        if (left := _time_left(client, job_id, reasons)) is not None:
+            output.facts({"left": left})
     if job["error"] is not None:
         output.facts({"error": f"{job['error']['code']}: {job['error']['message']}"})
     if job["result"] is not None:
         output.facts({"result": json.encode(job["result"]).decode()})
+
+
+def _time_left(client: Client, job_id: str, reasons: Sequence[Json]) -> str | None:
+    """None if it is not known, or somebody has to act first."""
+    if any(reason["code"] not in BY_ITSELF for reason in reasons):
+        return None
+    seconds = client.estimate(job_id)["seconds"]
+    return None if seconds is None else f"about {seconds:.0f} s to run"
 
 
 def _stages(job: Json, measured: Sequence[Json]) -> None:

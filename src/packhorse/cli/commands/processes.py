@@ -16,10 +16,11 @@ from packhorse.cli.output import forward
 from packhorse.cli.reloader import Watched
 from packhorse.cli.supervisor import Kept
 from packhorse.core.text import plural
+from packhorse.define.validation import list_some
 from packhorse.errors import PackhorseError
 from packhorse.factory import open_both
 from packhorse.host import StageUser, hide_settings, require_free_port
-from packhorse.settings import Settings, keep_secret_key
+from packhorse.settings import Settings, dev_url, keep_dev_url, keep_secret_key
 from packhorse.worker.pool import describe
 from packhorse.worker.status import serve_status
 from packhorse.worker.worker import Worker, tune_gc
@@ -112,6 +113,7 @@ class Dev:
         self._settings = settings
         self._user = StageUser.find(settings.stage_user)
         self._over = asyncio.Event()
+        self._url = f"http://{settings.host}:{settings.port}"
         env = dict(os.environ)
         self._serve = Kept("serve", ["serve", "--keyless", "--port", str(settings.port), *flags], forward, env)
         self._workers = {
@@ -122,6 +124,7 @@ class Dev:
     async def run(self) -> int:
         hide_settings()  # server and worker get them from here
         loaded = await self._prepare()
+        noted = keep_dev_url(self._url)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._told_to_stop)
         self._serve.start()
@@ -134,6 +137,8 @@ class Dev:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*(each.end() for each in (*self._workers.values(), self._serve)))
+        if dev_url() == self._url:  # not that of another one that was started here since
+            noted.unlink(missing_ok=True)
         return USAGE if self._serve.refused.is_set() else 0
 
     async def _prepare(self) -> Mapping[str, Sequence[str]]:
@@ -154,6 +159,7 @@ class Dev:
 
     async def _greet(self) -> None:
         host, port = self._settings.host, self._settings.port
+        url = self._url
         while True:
             with contextlib.suppress(OSError):
                 _, writer = await asyncio.open_connection(host, port)
@@ -161,22 +167,25 @@ class Dev:
                 break
             await asyncio.sleep(KNOCK)
         apps = ", ".join(self._workers)
-        forward("dev", f"{apps} {plural(len(self._workers), 'runs', 'run')} at http://{host}:{port}; Ctrl-C ends it")
+        forward("dev", f"{apps} {plural(len(self._workers), 'runs', 'run')} at {url}; Ctrl-C ends it")
         if str(port) != PORT:
-            forward("dev", f"other commands find it with: export PACKHORSE_URL=http://{host}:{port}")
+            forward("dev", f"commands in this folder find it; in other folders: export PACKHORSE_URL={url}")
 
     async def _watch(self, app: str, loaded: Sequence[str]) -> None:
         watched = Watched(app, loaded)
         while True:
             await asyncio.sleep(LOOK)
-            if not watched.has_changed():
+            if not (changed := watched.find_changes()):
                 continue
             try:
                 described = await describe(app, self._user)
             except PackhorseError as error:
                 watched.knows(None)
-                forward("dev", f"{error.message}\nThe worker is restarted when it can be loaded again.")
+                forward("dev", f"{list_some(changed)} changed. {error.message}")
+                forward("dev", "The worker is restarted when it can be loaded again.")
                 continue
             watched.knows(described.files)
-            forward("dev", "the code has changed: what starts from now on runs the new one")
+            forward(
+                "dev", f"{list_some(changed)} changed: new stages run the new code, running ones finish with the old"
+            )
             self._workers[app].start()

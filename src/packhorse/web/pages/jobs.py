@@ -19,7 +19,7 @@ from litestar.datastructures import FormMultiDict
 from packhorse.core.plan import Status
 from packhorse.core.text import plural
 from packhorse.define.validation import FieldError, invalid, one_of
-from packhorse.errors import InvalidInput
+from packhorse.errors import InvalidInput, UnknownPipeline
 from packhorse.http.requests import convert
 from packhorse.http.routes.jobs import CURSOR
 from packhorse.jobs import view
@@ -57,10 +57,13 @@ async def jobs(request: Page) -> Response[bytes]:
     rows: list[view.JobRow] = []
     next, count = None, CountDocument(count=0, is_at_least=False)
     if wanted is not None:
-        (rows, next), count = await asyncio.gather(
-            view.job_rows(services, caller, wanted, cursor=cursor or None, limit=PAGE),
-            view.count_jobs(services, caller, wanted),
-        )
+        try:
+            (rows, next), count = await asyncio.gather(
+                view.job_rows(services, caller, wanted, cursor=cursor or None, limit=PAGE),
+                view.count_jobs(services, caller, wanted),
+            )
+        except UnknownPipeline as error:
+            wrong = {"pipeline": error.message}
     return render_page(
         request,
         "jobs.html",
