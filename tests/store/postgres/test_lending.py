@@ -20,17 +20,17 @@ from tests.store.postgres.inside import connected
 Rows = dict[str, list[str]]
 
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema"
-SIZE = "SELECT pg_relation_size($1::text::regclass)"
+LARGE = "SELECT pg_relation_size($1::text::regclass) > 65536"
 
 
 async def kept(url: str) -> Rows:
-    """Every row of every table, and how much room each table takes."""
+    """Every row of every table, and whether a table takes much room: dead rows of a small one do not matter."""
     async with connected(url) as raw:
         tables = [row[0] for row in await raw.fetch(TABLES)]
         rows = {
             each: [row[0] for row in await raw.fetch(f"SELECT t::text FROM {each} t ORDER BY 1")] for each in tables
         }
-        return {each: [*rows[each], f"{await raw.fetchval(SIZE, each)} bytes"] for each in tables}
+        return {each: [*rows[each], f"large: {await raw.fetchval(LARGE, each)}"] for each in tables}
 
 
 async def new(url: str) -> Rows:
@@ -44,7 +44,7 @@ async def used(url: str) -> None:
     job = await submit(store)
     await claim(store)
     await failing(store, wrong("It broke."))
-    await store.log([Line(job.id, ONLY, 1, 1.0, "hello")], keep=10)
+    await store.log([Line(job.id, ONLY, 1, 1.0, f"hello {number} " * 20) for number in range(500)], keep=1000)
     await workers.enroll(store, card())
     await add_endpoint(store, endpoint())
     await store.erase(job.id)
