@@ -116,14 +116,26 @@ def test_a_file_that_says_nothing_is_refused(tmp_path: Path) -> None:
         film.truncate(MOST + 1)
 
     for name, reason in (
-        ("bytes", "cannot be read as a text"),
+        ("bytes", r"text takes a text, and .*bytes is not one. Parameters that take a file: model \(file\), images"),
         ("film", "too large"),
-        ("", "cannot be read as a text"),
+        ("", "text: .* cannot be read: Is a directory"),
     ):
         with pytest.raises(InvalidInput, match=reason):
             parameters_from({"text": [f"@{tmp_path / name}"]}, SCHEMA)
     with pytest.raises(InvalidInput, match=r"There is no file ann\. If the text itself is meant: text=@@ann"):
         parameters_from({"text": ["@ann"]}, SCHEMA)
+
+
+def test_a_mistyped_file_parameter_is_named_with_those_that_take_files(tmp_path: Path) -> None:
+    (tmp_path / "good.zip").write_bytes(b"PK\x03\x04\xff")
+    kinds = {"type": "array", "items": {"type": "string", "format": "binary", "x-accept": [".zip", "image/*"]}}
+    schema = {"properties": {"images": kinds, "size": {"type": "integer"}}, "additionalProperties": False}
+
+    with pytest.raises(InvalidInput) as refused:
+        parameters_from({"image": [f"@{tmp_path / 'good.zip'}"]}, schema)
+
+    assert refused.value.message == "There is no parameter 'image'; there is images (file: .zip or image/*), size."
+    assert refused.value.errors[0]["field"] == "image"
 
 
 def test_one_file_for_a_list_is_a_list_of_one() -> None:

@@ -70,6 +70,8 @@ async def test_what_it_does_not_take_is_refused_by_name(
     answer = await submitted(http, how, [*good, (field, file)])
 
     assert (answer.status_code, fields(answer)) == (status, {field})
+    assert "Content-Type" not in answer.json().get("hint", "")
+    assert answer.json()["detail"].startswith(field)
     assert await nothing_is_left(place, store)
 
 

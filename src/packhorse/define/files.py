@@ -211,7 +211,9 @@ class Accepts:
         """Raises UnsupportedMedia with the field and the accepted kinds."""
         given = {media_type.partition(";")[0].strip().lower(), mimetypes.guess_type(name)[0] or ""}
         if self.kinds and not any(_matches(kind, name.lower(), given) for kind in self.kinds):
-            raise UnsupportedMedia(f"{field} must be {_join_or(self.kinds)}, and {name} is not.", field=field)
+            error = UnsupportedMedia(f"{field} must be {_join_or(self.kinds)}, and {name} is not.", field=field)
+            error.hint = f"Give {field} a file whose name or media type is one of these."
+            raise error
 
     def check_size(self, field: str, size: int) -> None:
         if self.size is not None and size > self.size:

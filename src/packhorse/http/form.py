@@ -22,6 +22,7 @@ from packhorse.define.validation import (
     decode_json,
     field_errors,
     invalid,
+    list_some,
     unknown_fields,
 )
 from packhorse.errors import InvalidInput, Malformed, TooLarge, UnsupportedMedia
@@ -283,7 +284,8 @@ class Form:
             raise invalid(NOT_VALID, [{"field": name, "message": NO_PARAMETER}])
         how = "many" if self._pipeline is None else self._pipeline.files.get(name)
         if how is None:
-            raise InvalidInput(f"{name} is not a file.", field=name)
+            files = list_some(self._pipeline.files) if self._pipeline is not None else "none"
+            raise InvalidInput(f"{name} takes no file. Parameters that do: {files}.", field=name)
         if how == "one" and name in self._files:
             raise InvalidInput(f"{name} is given twice.", field=name)
 

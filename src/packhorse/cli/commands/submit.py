@@ -19,8 +19,9 @@ from packhorse.cli.commands.results import check_target, save_result
 from packhorse.cli.options import Remote, Whole
 from packhorse.client import Client, Json
 from packhorse.core import json
+from packhorse.define.files import ACCEPT
 from packhorse.define.options import seconds
-from packhorse.define.validation import unknown_pipeline
+from packhorse.define.validation import list_some, unknown_pipeline
 from packhorse.errors import InvalidInput
 
 Schema = Mapping[str, Any]
@@ -116,7 +117,9 @@ def parameters_from(
         elif any(map(_is_file, kinds)):
             files[name] = _path(_only(name, texts))
         else:
-            said = [_text(name, text) for text in texts]
+            if any(map(_names_file, texts)) and not _takes(schema, name):
+                raise InvalidInput(f"There is no parameter {name!r}; there is {_usage(schema)}.", field=name)
+            said = [_text(name, text, schema) for text in texts]
             is_elements = items and not (len(said) == 1 and _is_array(said[0]))
             values[name] = [_value(text, items) for text in said] if is_elements else _value(_only(name, said), kinds)
     return values, files
@@ -143,12 +146,33 @@ def _path(text: str) -> Path:
     return Path(text.removeprefix("@")).expanduser()
 
 
-def _text(name: str, text: str) -> str:
+def _names_file(text: str) -> bool:
+    return text.startswith("@") and not text.startswith("@@")
+
+
+def _takes(schema: Schema, name: str) -> bool:
+    return name in schema.get("properties", {}) or schema.get("additionalProperties") is not False
+
+
+def _usage(schema: Schema, *, only_files: bool = False) -> str:
+    """The parameters, and for files what they accept: ``archive (file: .zip), size``."""
+    shown = []
+    for name, part in schema.get("properties", {}).items():
+        kinds = list(_kinds(part, schema.get("$defs", {})))
+        kinds += [item for kind in kinds for item in _kinds(kind.get("items", {}), schema.get("$defs", {}))]
+        file = next(filter(_is_file, kinds), None)
+        if file is not None:
+            accepted = " or ".join(file.get(ACCEPT, ()))
+            shown.append(f"{name} (file: {accepted})" if accepted else f"{name} (file)")
+        elif not only_files:
+            shown.append(name)
+    return list_some(shown)
+
+
+def _text(name: str, text: str, schema: Schema) -> str:
     """The text itself; after ``@``, the content of that file. ``@@`` stands for a leading ``@``."""
-    if not text.startswith("@"):
-        return text
-    if text.startswith("@@"):
-        return text[1:]
+    if not _names_file(text):
+        return text.removeprefix("@")
     path = _path(text)
     try:
         if path.stat().st_size > MOST:
@@ -157,8 +181,12 @@ def _text(name: str, text: str) -> str:
     except FileNotFoundError:
         literal = f"{name}=@{text}"
         raise InvalidInput(f"There is no file {path}. If the text itself is meant: {literal}", field=name) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} cannot be read as a text: {error}.", field=name) from error
+    except UnicodeDecodeError:
+        files = _usage(schema, only_files=True)
+        message = f"{name} takes a text, and {path} is not one. Parameters that take a file: {files}."
+        raise InvalidInput(message, field=name) from None
+    except OSError as error:
+        raise InvalidInput(f"{name}: {path} cannot be read: {error.strerror or error}.", field=name) from error
 
 
 def _value(text: str, kinds: Sequence[Schema]) -> Any:
