@@ -33,10 +33,10 @@ KINDS: Mapping[str, float] = {
     "clock.host": 0.02,  # the clock of one machine jumps
     "clock.drift": 0.02,  # the server's clock runs faster or slower by a few percent, for a while
     "clock.server": 0.03,  # the server's clock jumps, by up to an hour
-    "clock.glitch": 0.0,  # the server's clock is eight days ahead for a moment
+    "clock.glitch": 0.02,  # the server's clock is eight days ahead for a moment
     "store.failover": 0.03,  # a replica that lags takes over: what it does not have is lost
 }
-"""Every fault, and how likely it strikes where it can; 0: only where `--kinds` asks for it."""
+"""Every fault, and how likely it strikes where it can."""
 
 
 class Struck(NamedTuple):

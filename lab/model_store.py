@@ -77,6 +77,7 @@ class Queued(NamedTuple):
     queue: str
     kind: str
     not_before: float
+    queued_at: float
 
 
 class Row(NamedTuple):
@@ -221,8 +222,8 @@ class State:
     def _apply(self, effect: changes.Effect, change: Change, now: float) -> None:
         job = change.after
         match effect:
-            case changes.MakeDue(task, queue, kind, priority, not_before):
-                self.queue[job.id, task] = Queued(-priority, job.id, task, queue, kind, not_before)
+            case changes.MakeDue(task, queue, kind, priority, at, delay):
+                self.queue[job.id, task] = Queued(-priority, job.id, task, queue, kind, at, at - delay)
             case changes.TakeBack(task):
                 self.queue.pop((job.id, task), None)
             case changes.Grant(task, token, worker, seconds):
@@ -402,7 +403,11 @@ class State:
                 stopping.add(lease)
         return Renewal(frozenset(lost), frozenset(stopping))
 
-    def overdue(self, limit: int, *, now: float) -> OverdueTasks:
+    def overdue(self, limit: int, *, now: float, queued_after: float | None = None) -> OverdueTasks:
+        if queued_after is not None:
+            late = [each for each in self.queue.values() if each.queued_at > queued_after]
+            late.sort(key=lambda each: each.queued_at, reverse=True)
+            return OverdueTasks(now, [(self.jobs[each.job_id], each.task) for each in late[:limit]])
         return OverdueTasks(now, self._leased(limit, lambda held: held.until <= now))
 
     def held_by(self, worker: str, limit: int, *, now: float) -> list[tuple[Job, TaskId]]:

@@ -188,6 +188,10 @@ class Log:
         sentence = "the leases of {job_id} did not match its record; that was repaired"
         _say(ERROR, "lease_repaired", sentence, job_id=job_id)
 
+    def delay_restarted(self, job_id: str, stage: str) -> None:
+        sentence = "{stage} of {job_id} was queued by a clock that was ahead; its delay begins now"
+        _say(WARNING, "delay_restarted", sentence, job_id=job_id, stage=stage)
+
     def orphan_handed_back(self, job_id: str, stage: str) -> None:
         sentence = "a claim of {stage} of {job_id} was made after its answer was lost; it was handed back"
         _say(WARNING, "orphan_handed_back", sentence, job_id=job_id, stage=stage)

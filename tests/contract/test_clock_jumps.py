@@ -14,10 +14,12 @@ import pytest
 
 from packhorse.background.reaper import Reaper
 from packhorse.background.steady_clock import DOUBT
+from packhorse.core import lifecycle
+from packhorse.core.plan import Backoff
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from packhorse.store.redis import client
-from tests.contract.builders import HOUR, LEASE, ONLY, held, lease_of, plan, stage, started
+from tests.contract.builders import BROKEN, HOUR, LEASE, ONLY, claim, held, lease_of, made, plan, stage, started
 from tests.contract.stores import STORES, Clock, open_at
 from tests.store.postgres.inside import connected
 from tests.worker.faulty import Faults, wrapped
@@ -154,6 +156,27 @@ async def test_a_job_waits_on_while_the_clock_is_wrong_and_fails_when_its_time_i
 
     assert before == claimed.job
     assert (await held(store, claimed.job.id)).stopping == "expire"
+
+
+async def test_a_retry_that_began_while_the_clock_was_days_ahead_waits_for_its_backoff_only(
+    server: Server, store: Store
+) -> None:
+    watch = Watch(store)
+    claimed = await started(store, plan(stage("only", backoff=Backoff(60.0)), deadline=90 * 24 * HOUR))
+
+    await server.set_ahead(8 * 24 * HOUR)
+    await watch.over(TICK)
+    failed = lifecycle.fail(claimed.job, ONLY, token=claimed.token, error=BROKEN, luck=0.0, now=server.now())
+    await made(store, failed)
+    await server.set_ahead(0.0)
+    await watch.over(DOUBT * LEASE)
+    before = await claim(store)
+    await watch.over(2 * LEASE)
+    await server.set_ahead(120.0)
+
+    assert before == []
+    assert [(each.job.id, each.task) for each in await claim(store)] == [(claimed.job.id, ONLY)]
+    assert (await store.overdue(10, queued_after=0.0)).tasks == []
 
 
 async def test_a_clock_that_is_set_ahead_while_the_reaper_looks_costs_nobody_an_attempt(

@@ -229,6 +229,25 @@ async def test_a_crowd_that_becomes_due_at_once_does_not_hide_a_job_for_ever(tim
     assert [claimed.job.id for claimed in claims] == [job.id]
 
 
+async def test_delayed_tasks_are_listed_by_when_they_were_queued_until_they_are_due(timed: Store, clock: Clock) -> None:
+    first = await submit(timed, delay=60.0)
+    ahead = [await submit(timed, delay=10.0, now=clock() + seconds) for seconds in (500.0, 900.0)]
+    await submit(timed)
+
+    async def listed(after: float, limit: int = 10) -> list[str]:
+        return [job.id for job, _ in (await timed.overdue(limit, queued_after=after)).tasks]
+
+    assert await listed(clock() + 60.0) == [ahead[1].id, ahead[0].id]
+    assert await listed(clock() + 60.0, limit=1) == [ahead[1].id]
+    assert await listed(clock() - 1.0) == [ahead[1].id, ahead[0].id, first.id]
+
+    await cancel(timed, ahead[1].id)
+    clock.forward(60.0)
+    await claim(timed)
+
+    assert await listed(0.0) == [ahead[0].id]
+
+
 async def test_a_task_that_asked_for_later_comes_later(timed: Store, clock: Clock) -> None:
     claimed = await started(timed)
     await made(timed, lifecycle.later(claimed.job, ONLY, token=claimed.token, seconds=5.0, now=clock()))

@@ -18,6 +18,7 @@ from packhorse.core.changes import (
     Overdue,
     RecordFailure,
     ReleaseSlot,
+    TakeBack,
 )
 from packhorse.core.models import Failure, Job, Task, TaskId
 from packhorse.core.plan import Backoff, Status
@@ -29,9 +30,11 @@ from tests.core.plans import (
     HOPELESS,
     LEFT,
     NOW,
+    ONE,
     ONLY,
     RESULT,
     RIGHT,
+    SPEC,
     completed,
     failed,
     finished,
@@ -47,6 +50,7 @@ from tests.core.plans import (
 )
 
 LATER = NOW + 100.0
+DAYS = 8 * 86_400.0
 
 Verb = Callable[[Job, TaskId, str], Change]
 
@@ -205,7 +209,7 @@ def test_a_counted_failure_gives_the_task_another_attempt(end: Verb) -> None:
     again = task(change.after)
     assert (again.status, again.attempt) == (Status.PENDING, 1)
     due = AT_ONCE if again.ready_at == change.after.updated_at else again.ready_at or 0.0
-    assert MakeDue(ONLY, "default", "", 0, due) in change.effects
+    assert MakeDue(ONLY, "default", "", 0, due, again.delay) in change.effects
     assert [event.type for event in change.events] == ["retrying"]
 
 
@@ -353,8 +357,38 @@ def test_what_an_uncounted_end_left_behind_is_litter(end: Verb) -> None:
 def test_a_stage_that_asked_for_later_is_due_then() -> None:
     change = lifecycle.later(running(), ONLY, token="t", seconds=5.0, now=LATER)
 
-    assert change.effects == (EndLease(ONLY), MakeDue(ONLY, "default", "", 0, LATER + 5))
+    assert change.effects == (EndLease(ONLY), MakeDue(ONLY, "default", "", 0, LATER + 5, 5.0))
     assert told(change) == [(4, "retrying", {"stage": "only", "attempt": 1, "why": "later", "at": LATER + 5})]
+
+
+def test_a_delay_that_a_clock_ahead_has_begun_begins_again() -> None:
+    job = lifecycle.later(running(), ONLY, token="t", seconds=5.0, now=LATER + DAYS).after
+
+    change = lifecycle.restart_delay(job, ONLY, now=LATER)
+
+    assert change is not None
+    assert change.effects == (TakeBack(ONLY), MakeDue(ONLY, "default", "", 0, LATER + 5, 5.0))
+    assert (task(change.after).ready_at, change.after.deadline_at) == (LATER + 5, job.deadline_at)
+    assert lifecycle.restart_delay(change.after, ONLY, now=LATER + 1) is None
+
+
+def test_a_delayed_submit_by_a_clock_ahead_is_delayed_from_now_on() -> None:
+    job = lifecycle.submit(ONE, SPEC, job_id="j", user="ann", delay=30.0, now=LATER + DAYS).after
+
+    change = lifecycle.restart_delay(job, ONLY, now=LATER)
+
+    assert change is not None
+    assert (change.after.not_before, change.after.deadline_at) == (LATER + 30, LATER + 30 + ONE.deadline)
+
+
+def test_a_delay_that_has_begun_before_now_goes_on() -> None:
+    job = lifecycle.later(running(), ONLY, token="t", seconds=DAYS, now=LATER).after
+
+    assert lifecycle.restart_delay(job, ONLY, now=LATER) is None
+
+
+def test_the_delay_of_a_task_that_runs_does_not_begin_again() -> None:
+    assert lifecycle.restart_delay(running(), ONLY, now=0.0) is None
 
 
 def test_a_stage_handed_back_is_due_at_once() -> None:

@@ -86,13 +86,13 @@ def test_a_delay_moves_the_first_stage_and_the_deadline_but_not_the_creation() -
     job = submitted(ONE, delay=30.0)
 
     assert (job.created_at, job.not_before, job.deadline_at) == (NOW, NOW + 30, NOW + 30 + ONE.deadline)
-    assert job.task(ONLY) == Task(ready_at=NOW + 30)
+    assert job.task(ONLY) == Task(ready_at=NOW + 30, delay=30.0)
 
 
 def test_a_delayed_submit_makes_its_stage_due_later() -> None:
     change = lifecycle.submit(ONE, SPEC, job_id="j", user="ann", delay=30.0, now=NOW)
 
-    assert change.effects[-1] == MakeDue(ONLY, "default", "", 0, NOW + 30)
+    assert change.effects[-1] == MakeDue(ONLY, "default", "", 0, NOW + 30, 30.0)
 
 
 def test_a_plan_with_a_slot_takes_it_only_if_it_is_free() -> None:

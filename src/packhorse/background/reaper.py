@@ -31,6 +31,8 @@ BATCH = 100
 MOST = 20 * BATCH
 """Read at a time, at most. If so many cannot be changed, those behind them have to wait."""
 WATCH = "reaper"
+AHEAD = 60.0
+"""Seconds by which a worker's clock may be ahead of the store's, at most, without its retries being dated anew."""
 MOST_COUNTED = 1000
 """Tasks of a lost worker that are counted."""
 PERIOD = 0.5
@@ -72,9 +74,13 @@ class Reaper:
     """
 
     def __init__(
-        self, store: Store, transact: Transactor, lease: float, monotonic: Callable[[], float] = time.monotonic,
+        self,
+        store: Store,
+        transact: Transactor,
+        lease: float,
+        monotonic: Callable[[], float] = time.monotonic,
         clock: SteadyClock | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._store = store
         self._transact = transact
         self._lease = lease
@@ -82,7 +88,8 @@ class Reaper:
         self._clock = clock or SteadyClock(lease, monotonic)
         self._overdue = _Pages[_Key](monotonic, lease / 20, lease)
         self._expired = _Pages[str](monotonic, 0.0, lease)
-        self._next_check = monotonic() + lease
+        self._future = _Pages[_Key](monotonic, 0.0, lease)
+        self._next_check = self._next_delays = monotonic() + lease
         self._checked_until: str | None = None
         """The job after which the next page of the check begins."""
 
@@ -100,6 +107,7 @@ class Reaper:
             has_more = self._overdue.has_more
         if (now := self._clock.now(after=self._lease)) is not None:
             has_more = await self._expire(now, stuck) or has_more
+            has_more = await self._restart_delays(now, stuck) or has_more
         await self._check_leases(stuck)
         stuck.raise_first()
         return 0.0 if has_more else self._lease / 10
@@ -122,6 +130,25 @@ class Reaper:
             with stuck.collect(), self._expired.set_aside(job_id), suppress(Conflict, Refused):
                 await self._transact(job_id, lambda job: lifecycle.expire(job, now=now))
         return self._expired.has_more
+
+    async def _restart_delays(self, now: float, stuck: StuckJobs) -> bool:
+        """Restart the delay of tasks that were queued in the future: the store's clock was ahead, maybe for a moment.
+
+        A retry that waits for seconds would otherwise wait until the clock says again what it said then.
+        """
+        if self._monotonic() < self._next_delays:
+            return False
+        late = await self._store.overdue(self._future.limit(), queued_after=now + AHEAD)
+        found: dict[_Key, tuple[Job, TaskId]] = {(job.id, task, None): (job, task) for job, task in late.tasks}
+        for key in self._future.ripe(found):
+            job, task = found[key]
+            with stuck.collect(), self._future.set_aside(key), suppress(Conflict, Refused), traced(job.trace_id):
+                after = await self._transact(job.id, partial(lifecycle.restart_delay, at=task, now=now))
+                if after.version > job.version:
+                    log.delay_restarted(job.id, task.stage)
+        if not self._future.has_more:
+            self._next_delays = self._monotonic() + self._lease
+        return self._future.has_more
 
     async def _check_leases(self, stuck: StuckJobs) -> None:
         """Return tasks to the queue that run under a token without a lease, which nothing else ends. A page per call.

@@ -80,6 +80,7 @@ class MakeDue(Struct, frozen=True, tag=True):
     kind: str
     priority: int
     not_before: float
+    delay: float = 0.0  # seconds from now, by the clock of who decides, to `not_before`
 
 
 class TakeBack(Struct, frozen=True, tag=True):

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from packhorse.core import changes, error_codes, failures, json, models
-from packhorse.core.changes import Change, Effect, Guard
+from packhorse.core.changes import AT_ONCE, Change, Effect, Guard
 from packhorse.core.failures import new_revival, put_action
 from packhorse.core.models import Event, Failure, Firing, Job, Result, Spec, Stage, Stopping, Task, TaskId
 from packhorse.core.plan import TERMINAL, Need, Plan, StagePlan, Status, purge_at
@@ -122,7 +122,8 @@ def start(job: Job, at: TaskId, *, token: str, worker: str, lease: float, now: f
         draft.say("started", run=job.run)
     attempt = task.attempt + 1
     # The error of the previous attempt stays visible: it explains why there is another attempt.
-    draft.put(at, replace(task, status=RUNNING, attempt=attempt, token=token, started_at=now, ended_at=None))
+    begun = replace(task, status=RUNNING, attempt=attempt, token=token, started_at=now, ended_at=None, delay=0.0)
+    draft.put(at, begun)
     draft.say("stage_started", **_where(job, at), attempt=attempt, worker=worker)
     return draft.change()
 
@@ -211,6 +212,23 @@ def drop_lease(job: Job, at: TaskId, *, now: float) -> Change | None:
     if task is not None and task.token is not None:
         return None
     return _Draft(job, now).do(changes.EndLease(at)).change()
+
+
+def restart_delay(job: Job, at: TaskId, *, now: float) -> Change | None:
+    """Let the delay of a task begin now that was queued by a clock which was ahead. No change if it was queued earlier.
+
+    A backoff of seconds that begins while the store's clock is days ahead would last for days.
+    """
+    task = job.task(at)
+    if task is None or task.status is not PENDING or task.ready_at is None or task.ready_at - task.delay <= now:
+        return None
+    draft = _draft(job, "start", now).do(changes.TakeBack(at))
+    not_before = now + task.delay
+    if job.status is PENDING:  # submitted with a delay
+        deadline = not_before + min(job.plan.pending, job.plan.deadline)
+        draft.set(not_before=not_before, deadline_at=deadline)
+    draft.make_due(at, task, not_before)
+    return draft.change()
 
 
 def cancel(job: Job, *, now: float) -> Change | None:
@@ -396,9 +414,10 @@ class _Draft:
 
     def make_due(self, at: TaskId, task: Task, not_before: float) -> None:
         plan = self.before.plan.stage(at.stage)
-        self.put(at, replace(task, ready_at=not_before))
-        due = changes.AT_ONCE if not_before <= self.now else not_before
-        self.do(changes.MakeDue(at, plan.queue, plan.kind, self.before.priority, due))
+        delay = max(0.0, not_before - self.now)
+        self.put(at, replace(task, ready_at=not_before, delay=delay))
+        due = not_before if delay else AT_ONCE
+        self.do(changes.MakeDue(at, plan.queue, plan.kind, self.before.priority, due, delay))
 
     def take_back(self) -> None:
         """Cancel every task that has not started."""

@@ -41,6 +41,7 @@ class Task(Struct, frozen=True, array_like=True):
     error: Failure | None = None  # error of the last attempt that failed in this run
     is_alone: bool = False
     """A shared process died while running it: the next attempt gets its own process."""
+    delay: float = 0.0  # seconds from when it was queued to `ready_at`
 
     @property
     def errors(self) -> int:

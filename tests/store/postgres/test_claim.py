@@ -271,7 +271,7 @@ async def test_a_job_cancelled_and_retried_is_claimed_once(pg: PostgresStore) ->
 async def test_what_is_not_due_for_long_costs_those_who_look_for_what_is_nothing(pg: PostgresStore, raw: Raw) -> None:
     job = await submit(pg)
     await raw.execute(
-        "INSERT INTO delayed SELECT 4e9 + n, 'default', 'only', 0, gen_random_uuid(), 'only', 0"
+        "INSERT INTO delayed SELECT 4e9 + n, 'default', 'only', 0, gen_random_uuid(), 'only', 0, 0.0"
         " FROM generate_series(1, 20000) AS n"
     )
     await raw.execute("ANALYZE delayed")

@@ -195,7 +195,8 @@ class Batch:
         self.events: list[tuple[str, int, int, str, bytes]] = []
         self.results: dict[Key, tuple[bytes, bytes]] = {}
         """The record, and the value in it."""
-        self.due: dict[Entry, float] = {}
+        self.due: dict[Entry, tuple[float, float]] = {}
+        """When it is due, and when it was queued."""
         self.leases: dict[Key, tuple[str, str, float]] = {}
         self.due_drops: set[Entry] = set()
         self.delayed_drops: set[tuple[Any, ...]] = set()
@@ -316,7 +317,7 @@ class Batch:
             events=columns(self.events),
             results=columns((*at, body) for at, (body, _) in self.results.items()),
             leases=columns((*at, *lease) for at, lease in self.leases.items()),
-            entries=columns((*key, not_before) for key, not_before in self.due.items()),
+            entries=columns((*key, *times) for key, times in self.due.items()),
             slots=columns((s, id) for s, id in facts.slots.items() if facts.stored_slots.get(s) != id),
             keys=columns((key, *kept) for key, kept in facts.keys.items() if facts.stored_keys.get(key) != kept),
             feed=[touched] if touched else [],

@@ -222,8 +222,8 @@ def _encode(effect: changes.Effect) -> bytes:
 def _apply(effect: changes.Effect, body: bytes, change: Change, facts: Facts, batch: Batch, clock: Clock) -> None:
     job = change.after
     match effect:
-        case changes.MakeDue(task, not_before=not_before):
-            batch.due[entry(job, task)] = not_before
+        case changes.MakeDue(task, not_before=not_before, delay=delay):
+            batch.due[entry(job, task)] = not_before, not_before - delay
             if not_before <= clock.now():
                 facts.waiting.add(entry(job, task))
         case changes.TakeBack(task):

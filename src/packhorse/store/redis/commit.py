@@ -221,8 +221,8 @@ def _index(change: Change, ops: list[Op]) -> None:
 def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
     job = change.after
     match effect:
-        case changes.MakeDue(task, queue, kind, priority, not_before):
-            ops.append(["due", queue, kind, str(-priority), keys.entry(job.id, task), str(not_before)])
+        case changes.MakeDue(task, queue, kind, priority, at, delay):
+            ops.append(["due", queue, kind, str(-priority), keys.entry(job.id, task), str(at), str(at - delay)])
         case changes.TakeBack(task):
             stage = job.plan.stage(task.stage)
             ops.append(["back", stage.queue, stage.kind, str(-job.priority), keys.entry(job.id, task)])

@@ -91,9 +91,10 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
 
     # Sweeps: pages of an index with their jobs. What cannot be read is passed by; who asks for it is told.
 
-    async def overdue(self, limit: int) -> OverdueTasks:
+    async def overdue(self, limit: int, *, queued_after: float | None = None) -> OverdueTasks:
         sent = time.monotonic()
-        now, found = await self._sweep("leases", "past", limit)
+        index, which = ("leases", "past") if queued_after is None else ("queued", str(queued_after))
+        now, found = await self._sweep(index, which, limit)
         self.now.learn(now, sent)
         return OverdueTasks(now, [(job, keys.entry_from(entry)[1]) for entry, job in found])
 

@@ -78,13 +78,14 @@ class Queue(Handle):
         return _renewal(db, leases)
 
     @read
-    def overdue(self, db: Session, limit: int) -> OverdueTasks:
+    def overdue(self, db: Session, limit: int, *, queued_after: float | None = None) -> OverdueTasks:
         now = self.now()
-        return OverdueTasks(now, _leased(db, db.execute(SQL.overdue, (now,)), limit, self._plans))
+        query, moment = (SQL.overdue, now) if queued_after is None else (SQL.queued_after, queued_after)
+        return OverdueTasks(now, _read_jobs(db, db.execute(query, (moment,)), limit, self._plans))
 
     @read
     def held_by(self, db: Session, worker: str, limit: int) -> list[tuple[Job, TaskId]]:
-        return _leased(db, db.execute(SQL.held_by, (worker,)), limit, self._plans)
+        return _read_jobs(db, db.execute(SQL.held_by, (worker,)), limit, self._plans)
 
     @read
     def ahead(self, db: Session, job: Job, task: TaskId, *, limit: int = 1000) -> int:
@@ -175,16 +176,16 @@ def _renewal(db: Session, leases: Sequence[Lease]) -> Renewal:
     return Renewal(frozenset(lost), frozenset(stopping))
 
 
-def _leased(db: Session, found: Iterable[Sequence[Any]], limit: int, plans: Plans) -> list[tuple[Job, TaskId]]:
-    leased: list[tuple[Job, TaskId]] = []
+def _read_jobs(db: Session, found: Iterable[Sequence[Any]], limit: int, plans: Plans) -> list[tuple[Job, TaskId]]:
+    tasks: list[tuple[Job, TaskId]] = []
     for job_id, *task in found:
-        if len(leased) == limit:
+        if len(tasks) == limit:
             break
         with suppress(CorruptRecord, SchemaTooNew):  # a sweep skips what we cannot read; who asks for it is told
             job = reads.read_job(db, job_id, plans)
             if job is not None:
-                leased.append((job, TaskId(*task)))
-    return leased
+                tasks.append((job, TaskId(*task)))
+    return tasks
 
 
 def _kinds(db: Session, queue: str) -> Iterator[str]:

@@ -214,7 +214,8 @@ def _events_row(change: Change) -> Row:
 
 def _due(effect: changes.MakeDue, change: Change, now: float) -> Statement:
     key = entry(change.after, effect.task)
-    return (SQL.put_ready, key) if effect.not_before <= now else (SQL.put_delayed, (*key, effect.not_before))
+    at = effect.not_before
+    return (SQL.put_ready, key) if at <= now else (SQL.put_delayed, (*key, at, at - effect.delay))
 
 
 def _spec(effect: changes.KeepSpec, change: Change, _now: float) -> Statement:

@@ -104,8 +104,12 @@ CREATE TABLE @delayed (
     job_id uuid NOT NULL,
     stage text COLLATE "C" NOT NULL,
     element integer NOT NULL,
+    queued_at double precision NOT NULL,
     PRIMARY KEY (not_before, queue, kind, rank, job_id, stage, element)
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
+-- Finds what was queued by a clock that was ahead.
+CREATE INDEX delayed_queued ON @delayed (queued_at);
 
 -- As many rows as tasks run right now: few enough to be walked, so there is no further index to keep up, and a renewal
 -- stays on its page.

@@ -198,11 +198,12 @@ local verbs = {
     put(hashes, 'holders', entry, false)
     put(zsets, 'leases', entry, false)
   end,
-  due = function(queue, kind, rank, entry, at)
+  due = function(queue, kind, rank, entry, at, queued_at)
     if tonumber(at) <= now + soon then
       make_ready(queue, kind, rank, entry)
     else
       put(zsets, 'due', rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry, tonumber(at))
+      put(zsets, 'queued', entry, tonumber(queued_at))
     end
   end,
   back = function(queue, kind, rank, entry)
@@ -212,6 +213,7 @@ local verbs = {
     else
       put(zsets, 'ready:' .. queue .. ':' .. kind, entry, false)
       put(zsets, 'due', rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry, false)
+      put(zsets, 'queued', entry, false)
     end
   end,
   unreserve = function(entry)

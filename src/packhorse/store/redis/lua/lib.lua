@@ -166,6 +166,7 @@ local function promote(now, batch)
     local rank, queue, kind, entry = string.match(delayed, '^([^\t]*)\t([^\t]*)\t([^\t]*)\t(.*)$')
     make_ready(queue, kind, rank, entry)
     put(zsets, 'due', delayed, false)
+    put(zsets, 'queued', entry, false)
   end
 end
 

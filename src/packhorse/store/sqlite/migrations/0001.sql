@@ -88,8 +88,12 @@ CREATE TABLE delayed (
     job_id TEXT NOT NULL,
     stage TEXT NOT NULL,
     element INTEGER NOT NULL,
+    queued_at REAL NOT NULL,
     PRIMARY KEY (not_before, queue, kind, rank, job_id, stage, element)
 ) WITHOUT ROWID;
+
+-- Finds what was queued by a clock that was ahead.
+CREATE INDEX delayed_queued ON delayed (queued_at);
 
 -- As many rows as tasks run right now: small enough to be walked, so it has no further index to keep up.
 CREATE TABLE leases (

@@ -54,5 +54,8 @@ WHERE job_id = ? AND stage = ? AND element = ? AND token = ?;
 -- name: overdue
 SELECT job_id, stage, element FROM leases WHERE until <= ? ORDER BY until;
 
+-- name: queued_after
+SELECT job_id, stage, element FROM delayed WHERE queued_at > ? ORDER BY queued_at DESC;
+
 -- name: held_by
 SELECT job_id, stage, element FROM leases WHERE worker = ? ORDER BY until;
