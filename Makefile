@@ -1,7 +1,7 @@
 # One door to everything: `make` lists what there is, `make setup run` shows it at work.
 
 PYTHON ?= python3
-JOBS ?= 4  # processes that test: more than two cores, because half of the tests mostly wait
+JOBS ?= 5  # processes that test: more than two cores, because half of the tests mostly wait
 BIN := .venv/bin
 READY := .venv/.ready
 PAGE := src/packhorse/web/static/vendor
@@ -9,7 +9,7 @@ MODELS := .venv/share/packhorse_video/made-from
 PROJECTS := pyproject.toml $(wildcard apps/*/pyproject.toml)  # packhorse and its apps, each a package
 CODE := src apps deploy examples tests bench lab docs
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
-PROCESSES := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+PROCESSES := -n $(JOBS) --dist loadfile --no-loadscope-reorder  # in batches of tests/batches.py
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url --excludes requirements/local.in
 
 # Hundreds of processes are started here: where the environment forbids it to keep what was compiled, each compiles anew.

@@ -8,11 +8,12 @@ import shutil
 import signal
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 from httpx2._config import DEFAULT_TIMEOUT_CONFIG
 
-from tests import tiers
+from tests import batches, tiers
 
 TESTS = Path(__file__).parent
 WAITING = ("journey", "cli", "apps", "examples", "web", "docs", "deploy", "bench")
@@ -42,8 +43,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _arrange(items)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> batches.Batches | None:
+    return batches.Batches(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 def _arrange(items: list[pytest.Item]) -> None:
-    """Files are handed out whole, in this order: waiters and workers in turn, and the short ones for the end."""
+    """Files are begun in this order: waiters and workers in turn, and the short ones for the end."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)

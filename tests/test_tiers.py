@@ -1,4 +1,4 @@
-"""Every test runs before a merge on at least one store, and the tiers name files that exist."""
+"""Which tests run before a merge, and which of them have to run in the same process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.tiers import CLUSTER, NOT_QUICK, STORES, TESTS, Tier, tier_of
+from tests.batches import BY_FUNCTION, BY_TEST, batch
+from tests.tiers import CLUSTER, NOT_QUICK, STORES, TESTS, Tier, catching, tier_of
 
 
 class Item:
@@ -83,3 +84,24 @@ def test_the_inner_loop_is_on_sqlite_and_starts_no_process() -> None:
 
 def test_a_test_for_releases_runs_in_no_other_tier() -> None:
     assert tier_of(cast(Any, Item("core/test_cron.py", marks=["release"])), []) is Tier.ALL
+
+
+def test_a_test_that_catches_a_seeded_bug_runs_before_a_merge() -> None:
+    item = Item("core/test_cron.py", marks=["release"])
+    item.nodeid = next(iter(catching()))
+
+    assert tier_of(cast(Any, item), []) is not Tier.ALL
+
+
+@pytest.mark.parametrize("folder", [*BY_FUNCTION, *BY_TEST])
+def test_tests_that_share_a_fixture_are_handed_out_together(folder: str) -> None:
+    sharing = [path.name for path in (TESTS / folder).rglob("*.py") if 'scope="module"' in path.read_text()]
+
+    assert sharing == []
+
+
+def test_a_batch_is_a_file_a_function_or_a_journey() -> None:
+    assert batch("tests/web/test_job.py::test_it[a]") == "tests/web/test_job.py"
+    assert batch("tests/core/test_cron.py::test_it[a::b]") == "tests/core/test_cron.py::test_it"
+    assert batch("tests/journey/test_faults.py::test_it[redis]") == "tests/journey/test_faults.py::test_it[redis]"
+    assert batch("tests/test_layout.py::test_it") == "tests/test_layout.py"

@@ -7,16 +7,21 @@ The contract suite proves every guarantee on every store. So before a merge,
 - the contract runs on Redis Cluster where a test is marked `cluster`: it differs from Redis in how keys are spread.
 
 Before a release everything runs on everything. A test marked `release` runs only then.
+
+A test that a seeded bug names, with its parameters, always runs before a merge: it is known to catch something.
 """
 
 from __future__ import annotations
 
 import zlib
 from enum import IntEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import seeded
 
 TESTS = Path(__file__).parent
 
@@ -85,9 +90,16 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
 def tier_of(item: pytest.Item, stores: list[str]) -> Tier:
     """The first tier that runs this test, of which there is one for each of these stores."""
     store = _store(item)
-    if item.get_closest_marker("release") or (store and not _runs_before_a_merge(item, store, stores)):
+    is_late = item.get_closest_marker("release") or (store and not _runs_before_a_merge(item, store, stores))
+    if is_late and item.nodeid not in catching():
         return Tier.ALL
     return Tier.QUICK if store in (None, "sqlite") and _is_quick(item) else Tier.TEST
+
+
+@cache
+def catching() -> frozenset[str]:
+    """The tests that seeded bugs name."""
+    return frozenset(test for bug in seeded.load() for test in bug.tests)
 
 
 def _runs_before_a_merge(item: pytest.Item, store: str, stores: list[str]) -> bool:

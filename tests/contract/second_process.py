@@ -20,12 +20,15 @@ from packhorse.errors import PackhorseError
 from packhorse.store.base import Charge, Store
 from packhorse.store.counters import QUARTER, Tally
 from tests.contract import builders, keys
-from tests.contract.stores import open_at
+from tests.contract.stores import STORES, open_at
 
 ROOT = Path(__file__).parents[2]
 GO = b"go\n"
 LIMIT = 60.0
 """Seconds after which a process that has not answered is taken for hanging."""
+
+between_processes = pytest.mark.parametrize("address", [each for each in STORES if each != "model"], indirect=True)
+"""For tests with a second process. The model lives in one process."""
 
 
 # Asked from the first process
@@ -46,8 +49,6 @@ class Second:
 
 @contextlib.asynccontextmanager
 async def second(address: str, role: str, *arguments: object) -> AsyncIterator[Second]:
-    if address.startswith("model:"):
-        pytest.skip("the model lives in one process")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.contract.second_process", address, role, *map(str, arguments)),
         cwd=ROOT,

@@ -10,7 +10,7 @@ import pytest
 
 from packhorse.store.base import Charge, Spent, Store
 from tests.contract.keys import MINUTE, charge, spend_each
-from tests.contract.second_process import second
+from tests.contract.second_process import between_processes, second
 from tests.contract.stores import Clock, OpenStore
 from tests.contract.test_store_races import aside
 
@@ -249,6 +249,7 @@ async def test_of_many_at_once_from_two_handles_exactly_the_limit_is_admitted(st
     assert (await store.spend([one])).left == (0,)
 
 
+@between_processes
 async def test_of_many_at_once_from_two_processes_exactly_the_limit_is_admitted(store: Store, address: str) -> None:
     one = charge(1, 50, window=86_400.0)
 

@@ -26,7 +26,7 @@ from tests.contract.builders import (
     submit,
     submit_many,
 )
-from tests.contract.second_process import LIMIT, claim_all, second, submit_all, work
+from tests.contract.second_process import LIMIT, between_processes, claim_all, second, submit_all, work
 from tests.contract.stores import OpenStore, open_at
 
 FAR = 1_000_000
@@ -46,6 +46,7 @@ async def aside(address: str, act: Callable[[Store], Awaitable[Any]]) -> Any:
     return await asyncio.to_thread(asyncio.run, alone())
 
 
+@between_processes
 async def test_another_process_sees_what_was_committed_here(store: Store, address: str) -> None:
     job = await submit(store)
     await claim(store)
@@ -56,6 +57,7 @@ async def test_another_process_sees_what_was_committed_here(store: Store, addres
     assert answer == [2, None]
 
 
+@between_processes
 async def test_a_commit_of_another_process_wakes_who_waits_here(store: Store, address: str) -> None:
     mark = await store.wait_for_change(None, 0)
 
@@ -68,6 +70,7 @@ async def test_a_commit_of_another_process_wakes_who_waits_here(store: Store, ad
     assert (await held(store, job_id(FAR))).version == 1
 
 
+@between_processes
 async def test_two_claimers_never_receive_the_same_attempt(store: Store, address: str) -> None:
     jobs = await submit_many(store, 300)
 
@@ -92,6 +95,7 @@ async def test_claimers_that_share_a_handle_never_receive_the_same_attempt(store
     assert sorted(id for found in claims for id, *_ in found) == ids(jobs)
 
 
+@between_processes
 async def test_of_many_submits_for_one_slot_exactly_one_is_admitted(store: Store, address: str) -> None:
     async with second(address, "submit", FAR, 50) as process:
         answers = await asyncio.gather(
@@ -108,6 +112,7 @@ async def test_of_many_submits_for_one_slot_exactly_one_is_admitted(store: Store
     assert await store.existing_ids(list(heard)) == {admitted}
 
 
+@between_processes
 async def test_of_many_submits_under_one_key_exactly_one_is_admitted(store: Store, address: str) -> None:
     async with second(address, "submit", FAR, 50, "k") as process:
         answers = await asyncio.gather(
@@ -123,6 +128,7 @@ async def test_of_many_submits_under_one_key_exactly_one_is_admitted(store: Stor
     assert await store.existing_ids(list(heard)) == {admitted}
 
 
+@between_processes
 async def test_two_processes_that_move_one_job_lose_none_of_each_others_steps(store: Store, address: str) -> None:
     job = await split(store, 30)
 
@@ -159,6 +165,7 @@ async def test_many_who_promote_one_job_lose_none_of_each_others_places(store: S
     assert set((await held(store, job.id)).promoted) == {f"folder {n}" for n in range(60)}
 
 
+@between_processes
 async def test_a_watcher_is_told_of_every_job_while_others_submit(store: Store, address: str) -> None:
     cursor, _ = await store.changed_jobs(None)
     told: set[str] = set()

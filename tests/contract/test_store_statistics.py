@@ -12,7 +12,7 @@ from packhorse.store.base import Store
 from packhorse.store.collections.queues import READINGS_KEPT, Level, Reading, add_reading, list_readings
 from packhorse.store.counters import KEPT, MINUTE, QUARTER, Counts, Head, Tally
 from tests.contract.builders import CHAIN, cancelled, claim, completed, failed, plan, stage, started, submit
-from tests.contract.second_process import second
+from tests.contract.second_process import between_processes, second
 from tests.contract.stores import Clock
 
 
@@ -46,6 +46,7 @@ async def test_what_is_counted_again_is_added(store: Store, other: Store) -> Non
     assert dict(await store.list_tallies(MINUTE, now)) == {minute(now): 7, minute(now, "fail"): 1}
 
 
+@between_processes
 async def test_the_counts_of_two_processes_add_up(store: Store, address: str) -> None:
     at = int(store.now() // QUARTER) * QUARTER
     async with second(address, "tally", at, 50) as process:

@@ -36,7 +36,7 @@ from tests.contract.builders import (
     started,
 )
 from tests.contract.keys import endpoint, take_all, told
-from tests.contract.second_process import second
+from tests.contract.second_process import between_processes, second
 from tests.contract.stores import Clock
 from tests.contract.test_store_races import aside
 
@@ -280,6 +280,7 @@ async def test_the_longest_due_come_first_and_no_more_than_asked_for(timed: Stor
     assert await take_deliveries(timed, 0, 60.0) == []
 
 
+@between_processes
 async def test_two_takers_never_receive_the_same_attempt(store: Store, address: str) -> None:
     await add_endpoint(store, endpoint())
     jobs = [await completed(store, webhooks=("e1",)) for _ in range(40)]

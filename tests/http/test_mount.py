@@ -30,11 +30,11 @@ from tests.servers.ports import free_port
 MOUNTS = [
     ("starlette", "uvicorn", "/carrier"),
     ("fastapi", "uvicorn", "/carrier"),
-    ("litestar", "uvicorn", "/carrier"),
+    pytest.param(("litestar", "uvicorn", "/carrier"), marks=pytest.mark.release),
     ("nested", "uvicorn", "/a/b"),
-    ("starlette", "granian", "/api"),  # as our own paths begin
-    ("litestar", "granian", "/api"),
-    ("none", "uvicorn", ""),
+    pytest.param(("starlette", "granian", "/api"), marks=pytest.mark.release),
+    ("litestar", "granian", "/api"),  # as our own paths begin
+    pytest.param(("none", "uvicorn", ""), marks=pytest.mark.release),
     ("none", "granian", ""),
 ]
 

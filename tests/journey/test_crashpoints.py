@@ -64,7 +64,12 @@ async def died(worker: subprocess.Popen[bytes], site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("point", "number"), [(point, number) for point, numbers in WHILE_WORKING.items() for number in numbers]
+    ("point", "number"),
+    [
+        pytest.param(point, number, marks=pytest.mark.release if nth == 1 else ())
+        for point, numbers in WHILE_WORKING.items()
+        for nth, number in enumerate(numbers)
+    ],
 )
 async def test_a_worker_killed_there_costs_nothing_but_an_attempt(site: Site, point: str, number: int) -> None:
     text = site.folder / "in.txt"
