@@ -63,7 +63,7 @@ LATER = {
     "Fetcher": "packhorse.outbound.fetcher",
     "asgi": "packhorse.web.app",
 }
-"""Loaded when they are asked for: every stage's process imports this package, and few of them ask."""
+"""Loaded on first access: every stage's process imports this package, and few of them ask."""
 
 
 def __getattr__(name: str) -> Any:

@@ -102,7 +102,7 @@ def _born_by_the_clock(pid: int, or_zombie: bool) -> float | None:
 
 
 def clock() -> float:
-    """Now, by the clock of `born`."""
+    """Now, on the same clock as `born`."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
 
 

@@ -30,7 +30,7 @@ request_seconds = Histogram(
     buckets=SECONDS,
     registry=REGISTRY,
 )
-open_now = Gauge("packhorse_http_open", "Uploads, downloads and streams under way.", ("kind",), registry=REGISTRY)
+open_now = Gauge("packhorse_http_open", "Open uploads, downloads and streams.", ("kind",), registry=REGISTRY)
 received = _counter("http_received_bytes", "Bytes of bodies that came in.", "route")
 sent = _counter("http_sent_bytes", "Bytes of answers handed to the server to be sent.", "route")
 submitted = _counter("jobs_submitted", "Submits that were answered with a job.")

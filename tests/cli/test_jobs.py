@@ -509,7 +509,7 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(shared: Dev, tmp_
     code = process.wait(LONGEST)
 
     assert code == 130
-    assert shared.said(f"The job goes on. Follow it again with: packhorse show {job['job_id']} --follow")
+    assert shared.said(f"The job continues. Follow it again with: packhorse show {job['job_id']} --follow")
     flag.touch()
     assert shared.client.wait(job["job_id"], LONGEST)["status"] == "completed"
 

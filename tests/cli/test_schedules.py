@@ -126,7 +126,7 @@ def test_a_preview_shows_the_local_times(ask: Tell) -> None:
         (["put", "new", "greet", "nome=x", "--cron", "0 0 1 1 *"], 3, "nome"),
         (["put", "new", "greet", "name=x", "--cron", "0 0 1 1 *", "--label", "x"], 3, "NAME=VALUE"),
         (["put", " ", "greet"], 2, "empty"),
-        (["preview", "x"], 3, "not a valid cron line"),
+        (["preview", "x"], 3, "Invalid cron expression"),
         (["diff", "unknown", "1", "2"], 3, "There is no schedule"),
     ],
 )

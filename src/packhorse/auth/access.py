@@ -30,7 +30,7 @@ GRANTS = {
     "operate": frozenset({"operate", "submit", "cancel", "read"}),
     "admin": frozenset({"admin", "operate", "submit", "cancel", "read"}),
 }
-"""What each scope of a key allows. ``cancel`` is for the person who waits, whose token is good for one job."""
+"""What each scope of a key allows. ``cancel`` is for end users, whose token is valid for one job."""
 
 
 class Caller(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Caller(Struct, frozen=True):
     user: str | None = None
     """The only user it may act for; None: any of its tenant."""
     default_user: str | None = None
-    """For whom it submits if it does not say."""
+    """The user it submits for by default."""
     job_id: str | None = None
     """The only job it may see; None: any of its tenant."""
     address: str = ""
@@ -60,7 +60,7 @@ class Caller(Struct, frozen=True):
         """The user that is meant, if this caller may act for them. Raises InvalidInput."""
         found = user if user is not None else self.user or self.default_user
         if found is None:
-            message = "For whom? This key may act for any user: say which (commands: --user)"
+            message = "This key can act for any user: name the user (user_id; commands: --user)"
             raise invalid(NOT_VALID, [{"field": "user_id", "message": message}])
         if self.user not in (None, found):
             message = f"This key acts for {quote_short(self.user)} only"
@@ -87,7 +87,7 @@ ANY = "any"
 def check_route(caller: Caller, marks: Mapping[str, Any], path: Mapping[str, Any]) -> None:
     """Whether the caller may use a route with these marks. Raises Forbidden.
 
-    ``scope``: what the key must allow. ``shared``: it is about all tenants. ``tokens``: it is what the person who waits
+    ``scope``: what the key must allow. ``shared``: it is about all tenants. ``tokens``: it is what an end user
     for a job needs.
     """
     needed = marks.get("scope", UNMARKED)
@@ -130,7 +130,7 @@ def job(caller: Caller, found: Job | None, job_id: str) -> Job:
 
 
 def jobs_filter(caller: Caller, wanted: Filter) -> Filter | None:
-    """The filter narrowed to what the caller may see; None if it names a user for whom the caller does not act."""
+    """The filter narrowed to what the caller may see; None if it names a user that the caller cannot act for."""
     if caller.user is not None and wanted.user not in (None, caller.user):
         return None
     return replace(wanted, tenant=caller.tenant, user=caller.user or wanted.user)

@@ -35,7 +35,7 @@ MOST = 10_000
 """Entries held while the store is unavailable, and distinct entries counted; more are dropped, with a log line."""
 BATCH = 500
 PAUSE = 1.0
-"""Seconds before the store is tried again."""
+"""Seconds before the next try to write to the store."""
 LAST_TRY = 1.0
 """Seconds to write the rest when the process ends."""
 

@@ -35,7 +35,7 @@ FAILED_LOGINS = "failed"
 FAILURES = 60.0
 """Window, in seconds, in which failed attempts of one address are counted."""
 MOST = 10_000
-"""Blocked addresses that are remembered here; for more, the store decides."""
+"""Blocked addresses that are cached here; for more, the store decides."""
 
 COOKIE = "packhorse_session"
 """The name of the session cookie starts with this."""

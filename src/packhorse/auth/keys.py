@@ -35,11 +35,11 @@ SECRET = 32
 TEXT = re.compile(rf"{PREFIX}(?P<id>[0-9a-f]{{20}})(?P<secret>[{LETTERS}]{{{SECRET}}})(?P<sum>[0-9a-f]{{8}})")
 
 LOOKS = f"a key is {PREFIX} and {20 + SECRET + 8} digits and small letters, of which the last 8 check the others"
-"""Said to whoever sent something else."""
+"""The message for any other key."""
 
 SCOPES = ("submit", "read", "operate", "admin")
 TOKEN_SCOPES = ("read", "cancel")
-"""What the person who waits may do with the one job that is theirs."""
+"""What an end user may do with their one job."""
 
 LONGEST = 255
 

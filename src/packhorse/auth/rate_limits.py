@@ -36,7 +36,7 @@ class Limit(NamedTuple):
     what: str = "requests"
     """What is counted, in the words of the refusal."""
     who: str = "this key"
-    """For whom it is counted, in the words of the refusal."""
+    """What is limited (user, token or key), as the error names it."""
 
     def charge(self, whose: str, amount: int) -> Charge:
         kind = "quota" if self.unit == "content-bytes" else "ratelimit"

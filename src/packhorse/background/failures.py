@@ -43,7 +43,7 @@ POLICY = "policy"
 BUSY = 60.0
 """Seconds until the next automatic retry of a job whose user has another active one."""
 SOONEST, LATEST = 5.0, 600.0
-"""Seconds until a failed action is tried again; they double with each attempt."""
+"""Seconds until a failed action is retried; they double with each attempt."""
 
 
 class _Actions:

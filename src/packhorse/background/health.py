@@ -41,6 +41,6 @@ class HealthCheck:
         late = [each.name for each in background_findings(live, now, self._settings) if not each.is_ok]
         return [
             *(replace(each, meaning=f"{each.meaning}, as {self._me} sees it") for each in (store, files)),
-            Finding("workers", not silent, count, ", ".join(silent) or "all are heard of", "workers", now),
+            Finding("workers", not silent, count, ", ".join(silent) or "all report", "workers", now),
             Finding("duties", not late, f"{len(late)} late", ", ".join(late) or "all are done", "duties", now),
         ]

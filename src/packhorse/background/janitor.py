@@ -80,7 +80,7 @@ class Janitor:
         self._tidying = _Cleanup(store.jobs_with_litter, self._tidy)
 
     async def tick(self) -> float:
-        """Every part is tried, whatever became of those before it; then the first error is raised."""
+        """Every part runs, even if an earlier one failed; then the first error is raised."""
         errors: list[Exception] = []
         is_busy = False
         now = self._trusted_now()
@@ -92,7 +92,7 @@ class Janitor:
                 count, stuck = await part()
                 is_busy = is_busy or (is_trusted and len(stuck) < count == BATCH)
                 errors += stuck
-            except Exception as error:  # broad: whatever one part meets, the others must go on
+            except Exception as error:  # broad: whatever one part meets, the others must continue
                 errors.append(error)
         self.after_failure = AFTER_FAILURE if is_busy else max(AFTER_FAILURE, self._period)
         if errors:
@@ -255,7 +255,7 @@ class Janitor:
                 await self._tidy(job)
 
     def _age(self, job_id: str) -> float | None:
-        """By the time in the id. A young one may be an upload under way."""
+        """By the time in the id. A young one may be an upload in progress."""
         try:
             return self._now - uuid_utils.UUID(job_id).timestamp / 1000
         except ValueError:

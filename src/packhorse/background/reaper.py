@@ -294,7 +294,7 @@ class DeadWorkers:
         return fresh
 
     async def _record_loss(self, card: WorkerCard) -> None:
-        """Record what it held before the stages are freed, so that health can show what became of it."""
+        """Record what it held before the stages are freed, so that health can show their outcome."""
         held = await self._store.held_by(card.id, MOST_COUNTED)
         work = tuple(work_of(job, task) for job, task in held[:MOST_NAMED])
         facts = (card.id, card.host, card.pid, card.version, card.seen_at)

@@ -204,7 +204,7 @@ class Scheduler:
         await schedule_records.put_run(self._store, run, closed)
 
     async def _wait(self, run: Run, why: str, since: float) -> None:
-        """The longer the run before has lasted, the longer the pause."""
+        """The longer the previous run has lasted, the longer the pause."""
         now = self._store.now()
         pause = min(LONGEST_WAIT, max(WAIT, (now - since) / 10))
         await schedule_records.put_run(self._store, run, schedules.postpone_run(run, why, now + pause))

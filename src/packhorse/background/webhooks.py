@@ -45,7 +45,7 @@ AT_ONCE = 8
 LINE = 64
 """Messages that wait behind those. Further ones are postponed, to make room for other endpoints."""
 MOST = 512
-"""Messages under way and waiting, of all endpoints."""
+"""Messages being sent and waiting, of all endpoints."""
 BATCH = 100
 HOLD = 4 * PATIENCE
 """Seconds that this worker holds a message. One that waited for half of it is postponed: sending may take the rest."""
@@ -57,7 +57,7 @@ IDLE = 2.0
 UNSIGNED = 60.0
 """Seconds between log messages that nothing can be signed."""
 LAST_WORDS = 2.0
-"""Seconds for messages under way when the worker stops."""
+"""Seconds for messages that are being sent when the worker stops."""
 
 
 class WebhookSender:
@@ -95,7 +95,7 @@ class WebhookSender:
         return 0.0 if len(taken) == wanted else POLL
 
     async def wait_idle(self) -> None:
-        """Return when nothing is under way."""
+        """Return when no message is being sent."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 

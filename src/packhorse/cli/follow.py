@@ -21,7 +21,7 @@ STEPS = {
     "stage_started": "{where} started",
     "stage_completed": "{where} completed",
     "stage_failed": "{where} failed: {why}",
-    "retrying": "{where} will be tried again: {why}",
+    "retrying": "retrying {where}: {why}",
 }
 
 
@@ -38,7 +38,7 @@ def follow_job(client: Client, job_id: str, *, json: bool = False) -> Json | Non
                 if job["status"] in EXIT:
                     return job
     except KeyboardInterrupt:
-        output.message(f"The job goes on. Follow it again with: packhorse show {job_id} --follow")
+        output.message(f"The job continues. Follow it again with: packhorse show {job_id} --follow")
         return None
 
 

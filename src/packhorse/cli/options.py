@@ -123,7 +123,7 @@ class Chosen:
 @dataclass(frozen=True, kw_only=True)
 class Places:
     store: str | None = None
-    "Where jobs are remembered, as sqlite:///path or postgresql://user@host/db."
+    "Where jobs are stored, as sqlite:///path or postgresql://user@host/db."
     blobs: str | None = None
     "Where files are kept, as file:///path or s3://bucket/prefix."
     scratch: str | None = None
@@ -142,7 +142,7 @@ class Pace:
     grace: str | None = None
     "How long a stage has between being asked to stop and being killed."
     drain: str | None = None
-    "How long a worker that was told to stop lets its stages finish."
+    "How long a stopping worker lets its stages finish."
 
 
 def settings_from(*groups: Places | Pace, **flags: str | None) -> Loaded:

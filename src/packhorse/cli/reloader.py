@@ -27,7 +27,7 @@ class Watched:
     def knows(self, loaded: Iterable[str] | None) -> None:
         """The files of all modules that were loaded with the app; None if it cannot be loaded at present.
 
-        As long as it cannot, any file below may be the one that has to be mended.
+        As long as it cannot, any file below may be the one that needs a fix.
         """
         if loaded is None or self._file is None:
             self._imported = None

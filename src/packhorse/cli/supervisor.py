@@ -18,7 +18,7 @@ FIRST_DELAY, LONGEST_DELAY = 0.1, 10.0
 """Seconds before a process that died is started again: at first at once, then doubling."""
 SETTLED = 10.0  # seconds of life after which a death is not held against the next start
 HURRY = 1.0
-"""Seconds a process has before it is told a second time to stop: a worker then hands its stages back at once."""
+"""Seconds a process has before it gets a second signal to stop: a worker then returns its stages at once."""
 PATIENCE = 15.0  # seconds it has after that, before it is killed with all it started
 LAST_WORDS = 1.0  # seconds to read what a process that has ended wrote before
 LONGEST_LINE = 1024 * 1024
@@ -40,7 +40,7 @@ class Kept:
         """It said that it cannot run like this, and will not be started again by itself."""
         self._processes: set[Process] = set()
         self._asked: set[Process] = set()
-        """Those that were told to stop and finish what they are doing."""
+        """Processes that are stopping and finish their work."""
         self._keeping: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:

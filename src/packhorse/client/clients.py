@@ -194,9 +194,9 @@ class Client(Calls):
     key or a job's token; default: the setting ``key``. Raises the errors of `packhorse.errors`: the same the server
     raised, or `Unreachable`. Use it in a ``with``, or call `close`.
 
-    A call that may be sent twice (what is read, deleted or submitted) waits where the server says when to come again
-    (429 and 503 with ``Retry-After``): up to ``wait`` seconds in all, 0 for never. ``on_wait`` is told each time, with
-    the seconds and the error.
+    A call that may be sent twice (what is read, deleted or submitted) waits when the server is busy (429 and 503 with
+    ``Retry-After``): up to ``wait`` seconds in all, 0 for never. ``on_wait`` is called each time, with the seconds and
+    the error.
     """
 
     _http: httpx2.Client

@@ -127,7 +127,7 @@ def deliveries(webhook_id: str) -> Call[Sequence[Json]]:
 
 
 def failures(*, cursor: str | None = None, limit: int | None = None, **filter: Unpack[FailureSearch]) -> Call[Json]:
-    """One page of runs that failed for good, newest first: ``{"items": [...], "next": cursor or None}``."""
+    """One page of failed runs, newest first: ``{"items": [...], "next": cursor or None}``."""
     return Call("GET", "/failures", query={**filter_query(filter, FailureSearch), "cursor": cursor, "limit": limit})
 
 
@@ -284,7 +284,7 @@ def diff_schedule(schedule_id: str, old: int, new: int) -> Call[Sequence[Json]]:
 
 
 def preview_schedule(cron: str, zone: str = "UTC") -> Call[Sequence[Json]]:
-    """The next ten times a cron line fires: ``{"at", "local", "mark", "note"}`` each."""
+    """The next ten times of a cron expression: ``{"at", "local", "mark", "note"}`` each."""
     return Call("POST", "/schedules/preview", items, json={"cron": cron, "zone": zone})
 
 

@@ -15,7 +15,7 @@ from packhorse.outbound.calls import tls_context
 from packhorse.settings import Settings, dev_url, load
 from packhorse.version import VERSION
 
-LOCAL = "http://127.0.0.1:3003"  # where `packhorse dev` listens unless it is told otherwise
+LOCAL = "http://127.0.0.1:3003"  # where `packhorse dev` listens by default
 NO_PROXY = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
 """A proxy from the environment could not reach this machine's own server."""
 

@@ -1,4 +1,4 @@
-"""Cron lines in a time zone: when they fire, and what a clock change does to them. The same in every process.
+"""Cron expressions in a time zone: when they fire, and what a clock change does to them. The same in every process.
 
 Five fields are minute, hour, day, month and weekday; a sixth in front of them is the second. A line of five fields that
 names its hour fires once on every day it names: at the end of the gap where the clock jumps over its time, and only the
@@ -31,7 +31,17 @@ WALK_SECONDS = 3600.0  # longest span in seconds that is searched tick by tick
 UNREADABLE = (CronSimError, AssertionError, OverflowError, TypeError, ValueError)
 """What the parser raises for invalid lines. Only CronSimError carries a message for people."""
 
-MISSING_LINE = "A schedule needs a cron line"
+RANGES = {
+    "wrong number of fields": "it must have five or six fields",
+    "bad second": "second must be 0–59",
+    "bad minute": "minute must be 0–59",
+    "bad hour": "hour must be 0–23",
+    "bad day-of-month": "day must be 1–31",
+    "bad month": "month must be 1–12",
+    "bad day-of-week": "weekday must be 0–7",
+}
+"""What to say instead of the cron library's message."""
+MISSING_LINE = "A schedule needs a cron expression"
 UNKNOWN_ZONE = "Unknown time zone. Use a name such as Europe/Berlin"
 
 Mark = Literal["", "skipped", "moved", "doubled"]
@@ -39,7 +49,7 @@ FieldError = tuple[str, str]  # the field, and what is wrong with it
 
 
 class Moment(Struct, frozen=True):
-    """A time named by a cron line, and whether it fires then."""
+    """A time of a cron expression, and whether it fires then."""
 
     at: float | None  # None for a local time that does not exist
     local: str
@@ -67,8 +77,8 @@ def _line_error(line: str, zone: str, now: float) -> str | None:
     try:
         CronSim(line, datetime.fromtimestamp(now, UTC))
     except UNREADABLE as error:
-        why = f": {str(error).lower()}" if isinstance(error, CronSimError) else ""
-        return f"It is not a valid cron line of five or six fields{why}"
+        why = str(error).lower() if isinstance(error, CronSimError) else "use digits, * / , and -"
+        return f"Invalid cron expression: {RANGES.get(why, why)}"
     return "It never fires" if next_tick(line, zone, now) is None else None
 
 

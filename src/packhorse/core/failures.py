@@ -60,7 +60,7 @@ class FailureGroup(Struct, frozen=True, omit_defaults=True):
     dismissal: Settled | None = None  # set while the group is dismissed and has not been seen again
     seen_again: float | None = None  # when it was last seen again after a dismissal
     times: tuple[float, ...] = ()
-    """When its newest failures were, newest first, if they were asked for. Never stored."""
+    """When its newest failures were, newest first, if requested. Never stored."""
 
     @property
     def count(self) -> int:

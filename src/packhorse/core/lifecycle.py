@@ -154,7 +154,7 @@ def finish(job: Job, at: TaskId, *, token: str, result: Result, width: int | Non
 def follow(
     finished: Change, at: TaskId, *, kinds: Collection[str], token: str, worker: str, lease: float, now: float
 ) -> Change:
-    """Start the task that a finish has made due in the same commit: the worker that has the result goes on with it.
+    """Start the task that a finish has made due in the same commit: the worker that has the result runs it.
 
     The store refuses the change if a more urgent task is ready; the finish is then committed alone.
     """

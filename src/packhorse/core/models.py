@@ -117,7 +117,7 @@ class Job(Struct, frozen=True):
     revived: int = 0  # automatic retries since a person last retried it
     lineage: int = 0
     """A checksum of every change so far. After a failover to a store that lacks the last changes, versions repeat; this
-    does not, so that nobody goes on with a job that the store has never seen."""
+    does not, so that no caller continues with a job that the store has never seen."""
     counted: int | None = None
     """Bytes of its files that count towards its tenant's quota; None if it was submitted while there was none."""
     error: Failure | None = None

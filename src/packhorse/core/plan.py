@@ -155,7 +155,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def heirs(self) -> Mapping[str, tuple[StagePlan, ...]]:
-        """For each stage, the stages that need only its result and its own inputs: the same worker can go on with them.
+        """For each stage, the stages that need only its result and its own inputs: the same worker can run them.
 
         Element stages have none: which element is the last one is known only at the commit.
         """

@@ -1,6 +1,6 @@
 """Schedules: terms, versions, ticks and runs. This module decides, stores commit.
 
-A tick is a time named by the cron line. Claiming a tick writes a run for it and moves the schedule to the next tick, in
+A tick is a time of the cron expression. Claiming a tick writes a run for it and moves the schedule to the next tick, in
 one step. Any worker then carries the run out, with the version that was claimed with it.
 """
 

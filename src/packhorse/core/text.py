@@ -1,7 +1,7 @@
-"""Text for people: cron lines in words (``0 3 * * 1-5`` is "Monday to Friday at 03:00"), and plurals.
+"""Text for people: cron expressions in words (``0 3 * * 1-5`` is "Monday to Friday at 03:00"), and plurals.
 
-A cron line is described only if a few words say exactly the same. Otherwise the line itself is shown: whoever writes
-``7-59/13 * 1,8 * 5#2`` can read it.
+A cron expression is described only if a few words say exactly the same. Otherwise the expression itself is
+shown: anyone who writes ``7-59/13 * 1,8 * 5#2`` can read it.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
     next_at: float = 0.0
     error: str = ""
     body: str = ""  # the message, if it is not about a job: then its job is `NO_JOB`
-    stamp: int = 0  # of its record: whoever settles it must have it as it is stored
+    stamp: int = 0  # of its record: to settle it, a worker must have it as it is stored
 
 
 def job_delivery(job_id: str, run: int, endpoint: str, at: float) -> Delivery:

@@ -164,7 +164,7 @@ class JobOptions(StageOptions, PipelineOptions, total=False):
 
 class ScheduleOptions(TypedDict, total=False):
     zone: str
-    """Time zone of the cron line, such as ``Europe/Berlin``. Default: ``UTC``."""
+    """Time zone of the cron expression, such as ``Europe/Berlin``. Default: ``UTC``."""
     user: str
     """User of the jobs. Default: ``local``."""
     active: bool

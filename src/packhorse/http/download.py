@@ -44,7 +44,7 @@ SAFE_TYPES = frozenset(
         *("image/gif", "image/jpeg", "image/png", "image/webp"),
     }
 )
-"""Media types that a browser may be told: none of them can carry a script."""
+"""Media types that a browser may get: none of them can carry a script."""
 
 RANGE = re.compile(r"bytes=[ \t]*(?P<first>[0-9]{1,18})?-(?P<last>[0-9]{1,18})?[ \t]*", re.ASCII | re.IGNORECASE)
 TAGS = re.compile(r'(?:W/)?("[^"]*")')

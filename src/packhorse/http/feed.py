@@ -31,11 +31,11 @@ RETRY = 0.5
 WAITING = 64
 """Changes kept for a watcher that is busy sending."""
 HINT = 0.25
-"""Seconds for which changes are collected before a page is told to reload."""
+"""Seconds for which changes are collected before a page gets the signal to reload."""
 ANY_JOB = frozenset({""})
 """Stands for changes of unknown jobs."""
 LOOKED_UP = 200
-"""Changed jobs whose owners are looked up; for more, every page is told."""
+"""Changed jobs whose owners are looked up; for more, every page reloads."""
 PAGE = 500
 """Events, and log lines, per read of one job."""
 
@@ -264,7 +264,7 @@ class Feed:
                 topic.close()
 
     async def _progress(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]:
-        """One by one only if that of one cannot be read: it is left out, and the others' watchers go on."""
+        """One by one only if that of one cannot be read: it is left out, and watchers of the others continue."""
         try:
             return await self._store.progress(job_ids)
         except CorruptRecord as error:

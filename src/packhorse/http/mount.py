@@ -42,7 +42,7 @@ class Mounted:
             return
         try:
             app = await self._here()
-        except PackhorseError as error:  # tried again with the next request
+        except PackhorseError as error:  # the next request opens it again
             await problems.refusal(error)(scope, receive, send)
             return
         await app(mounted_scope(scope), receive, send)
@@ -98,7 +98,7 @@ def mounted_scope(scope: Any) -> Any:
 
 def _whole(scope: Any, below: str, root: str) -> tuple[str, str]:
     """Where the path is only what is below the mount. A Litestar that mounts does not tell where, but it can be seen
-    from the path as it was asked for."""
+    from the path of the request."""
     asked = unquote((scope.get("raw_path") or b"").partition(b"?")[0].decode("latin-1"))
     above = asked.rstrip("/").removesuffix(below.rstrip("/"))
     if f"{asked}/".startswith(f"{above}{below.rstrip('/')}/") and len(above) > len(root):

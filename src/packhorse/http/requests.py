@@ -65,7 +65,7 @@ NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", re.IGNORECASE)
 SMALL = 64 * 1024
 """Bytes of a body that only has options."""
 DRAINED = 4 * 1024 * 1024
-"""Bytes of a refused body that are read all the same: a client that has sent everything is sure to see the answer."""
+"""Bytes of a refused body that are still read: a client that has sent everything is sure to see the answer."""
 DRAINING = 1.0
 
 

@@ -151,7 +151,7 @@ class Place(NamedTuple):
 
 
 def select_jobs(given: Meant, caller: Caller) -> tuple[list[str], Filter | None]:
-    """Ids, or a filter; neither for a user for whom the caller may not act. Raises InvalidInput."""
+    """Ids, or a filter; neither for a user that the caller cannot act for. Raises InvalidInput."""
     mistakes = selection_errors(given.ids, MOST_IDS, {"user_id": given.user_id, "pipeline": given.pipeline})
     created_from = time_from(given.created_from, "created_from", mistakes)
     created_until = time_from(given.created_until, "created_until", mistakes)
@@ -165,7 +165,7 @@ def select_jobs(given: Meant, caller: Caller) -> tuple[list[str], Filter | None]
 
 
 def place_from(cursor: str | None, statuses: Sequence[Status], now: float) -> Place:
-    """Where to go on; without a cursor, the beginning. Raises InvalidInput."""
+    """Where to continue; without a cursor, the beginning. Raises InvalidInput."""
     if cursor is None:
         return Place(now, statuses[0])
     found = CURSOR.fullmatch(cursor)

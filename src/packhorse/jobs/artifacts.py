@@ -1,8 +1,8 @@
 """The files of a job in the object store: their keys, who refers to them, and copies that a job publishes.
 
 A job can publish its files under a path that its author chooses; the newest job there wins. It leaves a mark beside the
-folder that lists its files. Whoever changes anything makes the folder show what the newest mark lists, and checks the
-marks again afterwards. So it does not matter who is late, who is killed, or how many do it at once: the last one to
+folder that lists its files. A process that changes anything makes the folder show what the newest mark lists, and then
+checks the marks again. So it does not matter who is late, who is killed, or how many do it at once: the last one to
 check sees the newest mark.
 """
 

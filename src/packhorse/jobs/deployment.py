@@ -93,10 +93,10 @@ async def check(store: Records, blobs: Blobs) -> None:
 
 
 async def adopt(store: Store, blobs: Blobs, address: str) -> str:
-    """Make this store the owner of the files, whoever owned them; return the new id.
+    """Make this store the owner of the files, regardless of their owner; return the new id.
 
     The id is new in both places: if the owner before still runs, it finds that it is no longer the owner and deletes
-    nothing. Whoever is interrupted here leaves two different ids, or no mark, and repeats it.
+    nothing. If it is interrupted here, there are two different ids, or no mark: run it again.
     """
     new = Mark(secrets.token_hex(8), store.now(), address)
     await blobs.delete([MARK])

@@ -89,7 +89,7 @@ def select_failures(given: Chosen, tenant: str, now: float) -> tuple[list[str], 
 async def list_failures(
     services: Services, caller: Caller, wanted: FailureFilter, *, cursor: str | None = None, limit: int = 50
 ) -> schemas.FailuresPage:
-    """Runs that failed for good, newest first."""
+    """Failed runs, newest first."""
     if caller.user is not None and wanted.user not in (None, caller.user):
         return {"items": [], "next": None}
     mine = replace(wanted, tenant=caller.tenant, user=caller.user or wanted.user)

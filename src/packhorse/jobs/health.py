@@ -86,7 +86,7 @@ def state(finding: Finding, now: float) -> State:
 
 async def store_answers(store: Store) -> Finding:
     ask = get_bookmark(store, "ready")
-    return await _time_answer("store", ask, "jobs are remembered here", "does not answer", store.now)
+    return await _time_answer("store", ask, "jobs are stored here", "does not answer", store.now)
 
 
 async def files_answer(blobs: Blobs, now: Callable[[], float]) -> Finding:

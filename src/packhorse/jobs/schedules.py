@@ -85,7 +85,7 @@ async def list_schedules(
 
 
 def preview(services: Services, line: str, zone: str) -> schemas.PreviewPage:
-    """The next times a cron line fires. Raises InvalidInput."""
+    """The next times of a cron expression. Raises InvalidInput."""
     now = services.store.now()
     cron.check(line, zone, now)
     items = [schemas.moment_to_json(each) for each in cron.preview(line, zone, now, PREVIEWED)]
@@ -143,7 +143,7 @@ async def diff(
 async def list_runs(
     services: Services, caller: Caller, schedule_id: str, *, before: float | None = None, limit: int = 50, base: str
 ) -> schemas.RunsPage:
-    """What became of each tick, the newest first. Raises ScheduleNotFound."""
+    """The result of each tick, newest first. Raises ScheduleNotFound."""
     await get(services, caller, schedule_id)
     found = await records.runs(services.store, caller.tenant, schedule_id, before=before, limit=limit + 1)
     [items] = await _runs_to_json(services, caller, [found[:limit]], base)
@@ -206,7 +206,7 @@ class ScheduleRequest(Struct):
     labels: dict[str, str] = field(default_factory=dict)
     reason: str = ""
     dry_run: bool = False
-    """Only tell what would become of it, and what would be different."""
+    """Save nothing: return the schedule as it would be, and its changes."""
 
 
 async def put(

@@ -153,6 +153,6 @@ class Services:
         return await read_readable(partial(jobs_to_json, self.store), jobs)
 
     async def document(self, job: Job, caller: Caller | None = None) -> JobDocument:
-        """The job; for a token, what the person who waits may know of it."""
+        """The job; for a token, what an end user may see of it."""
         [document] = await jobs_to_json(self.store, [job])
         return document if caller is None or caller.job_id is None else public_job(document)

@@ -23,7 +23,7 @@ class SettledDocument(TypedDict):
 
 
 class FailureDocument(TypedDict):
-    """A run that failed for good; ``revived`` counts the automatic retries of its job before it."""
+    """A failed run; ``revived`` counts the automatic retries of its job before it."""
 
     failure_id: str
     fingerprint: str

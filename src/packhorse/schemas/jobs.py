@@ -249,7 +249,7 @@ def result_to_json(job: Job, results: Results) -> Any:
 
 
 def public_job(document: JobDocument) -> JobDocument:
-    """What the person who waits may know: how far it is and what came of it, not what it was given or how it works."""
+    """What an end user may see: progress and result, not parameters or internals."""
     alias = document["alias"]
     hidden: Any = {
         **dict.fromkeys(("created_by_client_id", "schedule_id", "tick", "input", "last_error")),
@@ -271,7 +271,7 @@ def public_error(error: ErrorDocument | None) -> ErrorDocument | None:
 
 
 def public_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    """An event for the person who waits: not who did it, and of an error only what is meant for them."""
+    """An event for an end user: without the worker, and with error messages only if they are meant for users."""
     hidden = {"worker"} if is_for_user(event.get("code", EXCEPTION)) else {"worker", "message"}
     return {name: value for name, value in event.items() if name not in hidden}
 

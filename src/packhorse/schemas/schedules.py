@@ -15,7 +15,7 @@ NAMES: Mapping[str, str] = {"user": "user_id"}  # JSON names of fields that Pyth
 
 
 class TermsDocument(TypedDict):
-    """What a schedule runs, for whom and when."""
+    """What a schedule runs, for which user and when."""
 
     pipeline: str
     parameters: dict[str, Any]
@@ -59,8 +59,8 @@ class RunDocument(TypedDict):
 class ScheduleDocument(TermsDocument):
     """A schedule; ``drift`` lists differences from what the app's code declares, null if it declares nothing.
 
-    ``when`` is the cron line in words. ``runs`` are the last runs, in a list requested with them; ``changes`` is only
-    in the answer to a dry run.
+    ``when`` is the cron expression in words. ``runs`` are the last runs, in a list requested with them; ``changes`` is
+    only in the answer to a dry run.
     """
 
     schedule_id: str
@@ -117,7 +117,7 @@ class RunsPage(TypedDict):
 
 
 class MomentDocument(TypedDict):
-    """A time at which a cron line fires; ``at`` is null for a local time that a clock change skips."""
+    """A time of a cron expression; ``at`` is null for a local time that a clock change skips."""
 
     at: str | None
     local: str
@@ -126,7 +126,7 @@ class MomentDocument(TypedDict):
 
 
 class PreviewPage(TypedDict):
-    """``when`` is the cron line in words."""
+    """``when`` is the cron expression in words."""
 
     when: str
     items: list[MomentDocument]

@@ -48,7 +48,7 @@ POINTS = {
     "running": "attempt.sent",  # halfway through the time that the stage took without a kill
     "returned": "attempt.done",  # the stage has returned, none of its files is stored
     "published": "attempt.published",  # its files are stored, the job does not know
-    "committed": "attempt.settled",  # the job knows, the worker has not gone on
+    "committed": "attempt.settled",  # the result is stored, the worker has not continued
 }
 WITHIN = 120.0
 """Seconds in which a job has to end, and a worker to reach its point."""

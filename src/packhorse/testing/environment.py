@@ -105,7 +105,7 @@ class Fault(Enum):
     CRASH = "its process dies"
     LOSE = "its worker dies"
     STALL = "it reports nothing more and does not end"
-    TIME_OUT = "it goes on reporting and does not end"
+    TIME_OUT = "it keeps reporting and does not end"
 
 
 class Moment(Enum):

@@ -43,7 +43,7 @@ class InlineChild(Child):
         self.is_shared = False
         self.is_ending = False
         self.is_stopping = False
-        """Whether the attempt was told to stop, for whatever reason."""
+        """Whether the attempt has to stop, for any reason."""
         self.context: ChildContext | None = None
         self.task: asyncio.Task[Any] | None = None
         self._stopping = asyncio.Event()

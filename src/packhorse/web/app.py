@@ -79,14 +79,14 @@ def problem_or_page(request: Request[Any, Any, Any], error: Exception) -> Respon
 
 
 def _is_for_eyes(request: Request[Any, Any, Any]) -> bool:
-    """A browser that opens an address shows what it gets; whoever asks the API reads problems."""
+    """Browsers get a page, API clients get a problem document."""
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     return not f"{path}/".startswith("/api/") and "text/html" in request.headers.get("accept", "")
 
 
 @cache
 def _names() -> frozenset[str]:
-    """All that may be asked for: looked up once, so that no path leads out of the folder."""
+    """All static files: listed once, so that no path leads out of the folder."""
     folder = files("packhorse.web").joinpath("static")
     own = [each.name for each in folder.iterdir() if each.is_file()]
     vendor = folder.joinpath("vendor")

@@ -52,7 +52,7 @@ NAVIGATION = (
     ("/audit", "Audit", "admin"),
     ("/health", "Health", SHARED),
 )
-"""Path, name, and what it takes to look at it."""
+"""Path, name, and the scope that it needs."""
 
 
 def services_and_caller(request: Page) -> tuple[HttpServices, Caller]:
@@ -75,7 +75,7 @@ def environment() -> Environment:
 
 
 def render_page(request: Page, template: str, *, status: int = 200, **told: Any) -> Response[bytes]:
-    """The template with what it is told; ``url`` makes addresses of this site, ``may`` says what the viewer may do."""
+    """The template with its values; ``url`` makes addresses of this site, ``may`` says what the viewer may do."""
     who: Caller | None = request.scope["state"].get("caller")
     allowed = frozenset[str]() if who is None else who.allowed | {SHARED} if who.is_operator else who.allowed
     said_cookie = cookie_name(SAID, request.scope)
@@ -123,7 +123,7 @@ def forget_cookie(request: Page, answer: Response[bytes], name: str) -> None:
 
 
 def error_page(request: Page, error: Exception) -> Response[bytes]:
-    """What is wrong, as a page, or as JSON for a script; whoever has to log in is taken to where they can."""
+    """An error as a page, or as JSON for a script; redirects to the login page if a login is missing."""
     status, title, detail, headers = _described(request, error)
     if is_script(request):
         answer = as_json(status, {"error": detail})

@@ -50,7 +50,7 @@ LOST = "lost"
 
 
 class StopReason(Enum):
-    """Why we ended an attempt that would have gone on."""
+    """Why we ended a running attempt."""
 
     LOST = "its lease was lost"
     STOPPED = "its job is being stopped"
@@ -104,7 +104,7 @@ class Ending:
 
 
 class Outcome(NamedTuple):
-    """What became of an attempt, and what follows."""
+    """The outcome of an attempt, and what follows."""
 
     name: str
     """The verb of the lifecycle that ended it, but `time_out` and `stall` for those failures; or `LOST`."""
@@ -135,7 +135,7 @@ class Attempt:
         self.child: Child | None = None
         """The process that runs it, for as long as it does."""
         self.stuck: Child | None = None
-        """Its process, if the system could not end it. The attempt ends all the same, but its slot is lost."""
+        """Its process, if the system could not end it. The attempt ends anyway, but its slot is lost."""
         self.task: asyncio.Task[Any] | None = None
         self._has_inputs = False
         """Whether the scratch folder was made before the stage began."""

@@ -76,7 +76,7 @@ class MemoryGroups:
     def open(cls, own: Path | None = None) -> MemoryGroups | None:
         """None if this process cannot make cgroups with a memory limit. ``own`` is the cgroup of this process.
 
-        Groups are made only below it: its limits hold for stages too, and whoever stops it stops them.
+        Groups are made only below it: its limits hold for stages too, and stopping it stops them.
         """
         own = own or _own_group()
         if own is None:

@@ -86,7 +86,7 @@ class Orphans:
         self, store: Store, transact: Transactor, worker: str, lease: float, own: Callable[[], Collection[str]],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """``own`` returns the tokens of all attempts that run here, and of those that a commit under way may start."""
+        """``own`` returns the tokens of all attempts that run here, and of those that a running commit may start."""
         self._store = store
         self._transact = transact
         self._worker = worker
@@ -114,7 +114,7 @@ class Orphans:
         return self._monotonic() < self._unsure_until
 
     async def hand_back(self) -> None:
-        """Look, if it is time to. No claim may be under way meanwhile."""
+        """Look, if it is time to. No claim may run meanwhile."""
         if self._monotonic() < self._next_look:
             return
         # What is not ours comes on top of what is, and must not be hidden by it.

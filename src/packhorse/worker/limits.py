@@ -53,7 +53,7 @@ class Limits:
     async def watch_memory(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE)
-            if not past_start(self._running.values()):  # reading every process of the machine would be in vain
+            if not past_start(self._running.values()):  # no need to read every process of the machine
                 continue
             try:
                 self._record(await asyncio.to_thread(_measure, self._pool.busy()))

@@ -356,7 +356,7 @@ async def _output(app: str, command: Sequence[str]) -> bytes:
     finally:
         if process.returncode is None:
             process.kill()
-            await wait_at_most(process.wait(), 1.0)  # this waits for whoever has its output as well
+            await wait_at_most(process.wait(), 1.0)  # this also waits for processes that hold its output
     return out
 
 

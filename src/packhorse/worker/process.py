@@ -34,7 +34,7 @@ START = 60.0
 WAIT = 0.05
 """Seconds between checks of a process that no thread can wait for."""
 LAST_READS = 16
-"""Reads of a pipe at the end of a call. A pipe holds less, unless another process goes on writing."""
+"""Reads of a pipe at the end of a call. A pipe holds less, unless another process keeps writing."""
 LAST_WORDS = 1.0
 """Seconds in which the output of a dead process is still read: another process may hold the pipe open."""
 

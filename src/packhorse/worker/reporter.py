@@ -37,7 +37,7 @@ class Reporter:
     def line(self, line: Line) -> None:
         self._lines.append(line)
         self._size += max(1, len(line.text))
-        # The store is slow or away, and stages go on printing.
+        # The store is slow or away, and stages keep printing.
         if self._size > 2 * self._log_limit or len(self._lines) > 2 * MOST_LINES:
             self._keep_lines(self._lines)
 

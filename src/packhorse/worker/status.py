@@ -207,7 +207,7 @@ class _Silent(WSGIRequestHandler):
 
 
 class _Gauges(Collector):
-    """Values that are read when they are asked for."""
+    """Values that are read on each scrape."""
 
     def __init__(self, worker: Working) -> None:
         self._worker = worker

@@ -422,7 +422,7 @@ class Worker:
     async def _drain(self, hurry: asyncio.Event) -> None:
         self._slots.is_draining = True
         log.worker_drains(len(self._running), self._settings.drain)
-        async with self._claiming_now:  # a claim under way is ours, too, and must not be stranded
+        async with self._claiming_now:  # a running claim is ours, too, and must not be stranded
             pass
         orphans = asyncio.create_task(self._hand_back_orphans())
         ends: list[asyncio.Future[Any]] = [asyncio.gather(orphans, *self._tasks, return_exceptions=True)]

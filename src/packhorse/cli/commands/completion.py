@@ -34,7 +34,7 @@ OPTIONS: Mapping[str, str] = {"--pipeline": "pipelines", "--schedule": "schedule
 
 
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
-    """Print what makes bash, zsh or fish complete this; the server is asked for pipelines, queues and schedules.
+    """Print a completion script for bash, zsh or fish; it gets names of pipelines and queues from the server.
 
     Args:
         shell: For bash, put into ~/.bashrc: eval "$(packhorse completion bash)". For zsh, write it to

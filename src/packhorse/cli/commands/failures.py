@@ -58,7 +58,7 @@ def list_failures(
     limit: HowMany = 50,
     remote: Remote = Remote(),
 ) -> None:
-    """List runs that failed for good, newest first.
+    """List failed runs, newest first.
 
     Args:
         status: Only open, retried, resolved or dismissed ones.
@@ -131,7 +131,7 @@ def dismiss(
 
 @app.command
 def orders(order: str | None = None, /, *, limit: HowMany = 20, remote: Remote = Remote()) -> None:
-    """List what was ordered to be retried or dismissed, and how far it is.
+    """List bulk retries and dismissals with their progress.
 
     Args:
         order: The id of one of them.
@@ -172,7 +172,7 @@ def _print_order(found: Json, remote: Remote, what: str) -> None:
             output.table(COLUMNS, map(_failure, found["first"]))
         return
     output.plain(f"{count} will be {what}: order {found['order']['order_id']}.")
-    output.message(f"See how far it is with: packhorse failures orders {found['order']['order_id']}")
+    output.message(f"See its progress with: packhorse failures orders {found['order']['order_id']}")
 
 
 def _failure(found: Json) -> tuple[object, ...]:
@@ -196,7 +196,7 @@ def _trend(counts: list[int | None]) -> str:
 
 def _order(found: Json) -> tuple[object, ...]:
     left = ", ".join(f"{why} {count}" for why, count in found["left"].items())
-    state = "under way" if found["ended_at"] is None else f"done at {output.clock(found['ended_at'])}"
+    state = "running" if found["ended_at"] is None else f"done at {output.clock(found['ended_at'])}"
     return found["order_id"], found["kind"], output.clock(found["created_at"]), found["by"], found["done"], left, state
 
 

@@ -169,7 +169,7 @@ async def _store(settings: Settings, *, is_named: bool) -> tuple[list[Finding], 
         return [Finding("store", False, place, f"{error.message} {error.hint}".strip(), "store")], now
     try:
         answers = await health.store_answers(store)
-        opened = Finding("store", answers.is_ok, place, f"jobs are remembered here; it {answers.value}", "store")
+        opened = Finding("store", answers.is_ok, place, f"jobs are stored here; it {answers.value}", "store")
         return [opened, *await health.find_in_store(store, settings)], store.now()
     except PackhorseError as error:
         return [Finding("store", False, place, error.message, "store")], now

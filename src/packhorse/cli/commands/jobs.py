@@ -81,7 +81,7 @@ def logs(
     """Print what a job's stages have printed.
 
     Args:
-        follow: Go on until the job has ended.
+        follow: Follow the log until the job has ended.
         stage: Only of this stage.
         tail: Begin with the last so many lines.
     """

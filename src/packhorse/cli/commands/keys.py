@@ -29,7 +29,7 @@ from packhorse.store.collections.audit import Entry
 from packhorse.store.collections.keys import Key
 from packhorse.web.widgets import formatting
 
-OPERATOR = "cli"  # who is said to have done it: whoever can open the store
+OPERATOR = "cli"  # the actor in the audit log: a user with access to the store
 
 COLUMNS = ("key", "tenant", "scopes", "name", "user", "created", "ends")
 
@@ -136,7 +136,7 @@ def create_token(job: JobId, /, *, expires: str | None = None, remote: Remote = 
         return
     output.message(f"Token {made['key_id']} is for job {job} only, until {made['ends_at']}. Keep it safe:")
     output.plain(made["key"])
-    output.message(f"The page for the person who waits: {made['url']}")
+    output.message(f"Page for the end user: {made['url']}")
 
 
 @tokens.command(name="list")

@@ -1,4 +1,4 @@
-"""The commands for operators: workers, queues, holding a queue up, and how it goes."""
+"""The commands for operators: workers, queues, pausing a queue, and statistics."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def pause(queue: Queue, /, *, reason: str = "", remote: Remote = Remote()) -> No
 
 
 def resume(queue: Queue, /, *, remote: Remote = Remote()) -> None:
-    """Go on with a queue."""
+    """Resume a queue."""
     with remote.client() as client:
         _print_queue(client.resume(queue), remote)
 

@@ -28,7 +28,7 @@ from packhorse.worker.worker import Worker, tune_gc
 PORT = "3003"
 LOOK = 0.5  # seconds between looks at the user's files
 KNOCK = 0.05  # seconds between tries to reach a server that is starting
-DRAIN = "10m"  # how long a job may go on with the old code after a change, unless the settings say otherwise
+DRAIN = "10m"  # how long a stage may continue with the old code after a change, unless the settings say otherwise
 
 
 def serve(

@@ -76,7 +76,7 @@ def check_target(output: str) -> Path:
 
 
 def save_result(client: Client, job_id: str, output: Path, remote: Remote) -> None:
-    """Write the result where it was asked for; one without files is a value, and printed if no file was named."""
+    """Write the result to the given place; one without files is a value, and printed if no file was named."""
     with translate_os_errors(str(output)):  # a disk may be full by now
         found = client.result(job_id, output)
     if isinstance(found, Path):

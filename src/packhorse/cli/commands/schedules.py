@@ -1,4 +1,4 @@
-"""`packhorse schedules`: what is run when, its versions, and what became of each tick."""
+"""`packhorse schedules`: schedules, their versions, and the result of each tick."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def put(
         cron: When: minute, hour, day, month and weekday, or six fields with the second in front.
         zone: By which clock, as Europe/Berlin; else UTC.
         user: Whose jobs they are.
-        overlap: While the run before is not over: skip this one, queue it, or cancel that one.
-        misfire: With a tick that nobody was there to run: skip it, or catch_up.
+        overlap: If the previous run is still running: skip this one, queue it, or cancel the previous one.
+        misfire: If a run was missed because no worker was running: skip it, or catch_up.
         window: How old a tick may be to be caught up with, as 1h.
         labels: NAME=VALUE, for people; may be repeated.
         version: The version you have seen; else the one there is now.
@@ -121,7 +121,7 @@ def pause(schedule: ScheduleId, /, *, reason: Reason = "", remote: Remote = Remo
 
 @app.command
 def resume(schedule: ScheduleId, /, *, reason: Reason = "", remote: Remote = Remote()) -> None:
-    """Go on, with the next tick."""
+    """Resume a schedule, from its next tick."""
     with remote.client() as client:
         _print_change(client.resume_schedule(schedule, reason), remote)
 
@@ -145,13 +145,13 @@ def run(schedule: ScheduleId, /, *, remote: Remote = Remote()) -> None:
     """Run it now, beside its ticks."""
     with remote.client() as client:
         made = client.run_schedule(schedule)
-    text = f"Look what becomes of it with: packhorse schedules runs {schedule}"
+    text = f"See the result with: packhorse schedules runs {schedule}"
     remote.print_one(made, text, to=output.message)
 
 
 @app.command
 def runs(schedule: ScheduleId, /, *, limit: HowMany = 20, remote: Remote = Remote()) -> None:
-    """List what became of each tick, the newest first."""
+    """List the result of each tick, newest first."""
     with remote.client() as client:
         found = client.schedule_runs(schedule, limit=limit)
     columns = ("tick", "version", "status", "ms", "job", "message")
@@ -192,7 +192,7 @@ def rollback(schedule: ScheduleId, to: Whole, /, *, reason: Reason = "", remote:
 
 @app.command
 def preview(cron: str, /, *, zone: str = "UTC", remote: Remote = Remote()) -> None:
-    """Show the next ten times a cron line fires, and what the change of clocks does to it.
+    """Show the next ten times of a cron expression, and the effect of clock changes.
 
     Args:
         cron: The line, in quotes.

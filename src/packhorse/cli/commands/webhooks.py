@@ -1,4 +1,4 @@
-"""`packhorse webhooks`: which other servers are told of ended jobs."""
+"""`packhorse webhooks`: servers that packhorse calls when a job has ended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WebhookId = Annotated[
 @app.default
 @app.command(name="list")
 def list_webhooks(*, remote: Remote = Remote()) -> None:
-    """List where ended jobs are told, and what has become of it."""
+    """List webhooks and their state."""
     with remote.client() as client:
         found = client.webhooks()
     empty = "There are no webhooks. Make one with: packhorse webhooks add URL"

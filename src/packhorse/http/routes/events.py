@@ -30,7 +30,7 @@ LINGER = 0.2
 """Seconds for which the last lines of a log may come after the end of the job: workers write a few times a second."""
 
 STEADY = 5.0
-"""Seconds after which pages are told to reload in any case: workers, queues and schedules change without a job."""
+"""Seconds after which pages reload in any case: workers, queues and schedules change without a job."""
 
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -41,7 +41,7 @@ TYPES = {
     "started": "`run`: the first stage of this run has begun",
     "stage_started": "`stage`, `element`, `attempt`, `worker`",
     "stage_completed": "`stage`, `element`, `attempt`",
-    "stage_failed": "`stage`, `element`, `attempt`, `code`, `message`: for good",
+    "stage_failed": "`stage`, `element`, `attempt`, `code`, `message`: no retry follows",
     "retrying": "`stage`, `element`, `attempt`, `not_before`, and why: `code` and `message`, or `why` `later` or "
     "`handed_back`; with `why` `retry`, a person has started `run`",
     "cancelling": "what runs has been asked to stop",

@@ -52,7 +52,7 @@ async def list_failures(
     cursor: Cursor = None,
     limit: PageSize = 50,
 ) -> FailuresPage:
-    """Runs that failed for good, newest first. `next` is the cursor of the next page."""
+    """Failed runs, newest first. `next` is the cursor of the next page."""
     times = seconds_of(since), seconds_of(until)
     wanted = FailureFilter(
         caller.tenant, fingerprint, job_id, user_id, pipeline, error_code, status, schedule_id, *times

@@ -1,4 +1,4 @@
-"""Schedules: what runs when, what became of each tick, and edits.
+"""Schedules: what runs when, the result of each tick, and edits.
 
 Each edit is a version that holds from the next tick on. No edit overwrites a version that its author has not seen.
 """
@@ -60,7 +60,7 @@ Match = Annotated[
 
 
 class Line(Struct):
-    """A cron line to preview."""
+    """A cron expression to preview."""
 
     cron: str = ""
     zone: str = "UTC"
@@ -84,7 +84,7 @@ async def list_schedules(
 
 @post("/schedules/preview", scope="read", status_code=200, **json_body(Line, required=True))
 async def preview_schedule(request: HttpRequest, services: FromServices) -> schemas.PreviewPage:
-    """The next ten times a cron line fires, and local times that clock changes skip or repeat."""
+    """The next ten times of a cron expression, and local times that clock changes skip or repeat."""
     line = await read_json(request, Line)
     return schedules.preview(services, line.cron, line.zone)
 

@@ -121,7 +121,7 @@ async def receive_job(
 ) -> JobDocument:
     """The job that the body describes, once it is stored.
 
-    ``is_expecting``: the client waits to be asked for the body (Expect: 100-continue), which reading would do.
+    ``is_expecting``: the client waits before it sends the body (Expect: 100-continue), which reading would do.
     """
     try:
         async with NewJob(services.store, services.blobs, services.settings) as new_job:
@@ -156,7 +156,7 @@ class Submission:
     async def _refuse_early(self, pipeline: Published | None) -> None:
         """A taken slot is known before the first byte, unless by a key that may name the very job that holds it.
 
-        The slot is read before the key: both were written in one step, so whoever sees the first sees the second.
+        The slot is read before the key: both were written in one step, so a reader that sees the first sees the second.
         """
         if pipeline is None or pipeline.plan.slot is None or "user_id" not in self._query:
             return

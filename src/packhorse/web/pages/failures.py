@@ -48,7 +48,7 @@ Dismissed = Annotated[bool, QueryParameter(description="Groups that were dismiss
 async def failures_page(
     request: Page, view: View = None, dismissed: Dismissed = False, cursor: Cursor = None
 ) -> Response[bytes]:
-    """Groups, unless single ones are asked for; whoever sees only one user's has no groups."""
+    """Groups, unless single failures are requested; a key for one user has no groups."""
     filters = {name: request.query_params.get(name) for name in ("status", *FILTERS)}
     chosen = {name: value for name, value in filters.items() if value}
     if view is None and not chosen and services_and_caller(request)[1].user is None:
@@ -110,7 +110,7 @@ def _filter(tenant: str, **given: str | None) -> FailureFilter:
 
 
 async def _known(request: Page) -> dict[str, list[str]]:
-    """What can be asked for: the pipelines there are and were, the schedules, and the codes that were last seen."""
+    """Choices of the filters: the pipelines there are and were, the schedules, and the codes that were last seen."""
     services, caller = services_and_caller(request)
     known = [each.plan.pipeline for each in await services.catalog.all()]
     named = await schedules.list_schedules(services, caller, limit=OFFERED)
@@ -204,7 +204,7 @@ async def _trial(request: Page, tried: str | None, order_id: str | None) -> dict
 
 @post("/failures/groups/{fingerprint:str}/first", scope="operate", status_code=200, include_in_schema=False)
 async def retry_first(request: Page, fingerprint: FromPath[str]) -> Response[bytes]:
-    """Only the newest: whether it is mended shows with one, before it is tried with all."""
+    """Retry only the newest, to see whether the problem is fixed, before all others."""
     services, caller = services_and_caller(request)
     path = f"/failures/groups/{fingerprint}"
     await failures.group(services, caller, fingerprint)
@@ -290,7 +290,7 @@ async def _place(request: Page, body: Mapping[str, Any]) -> OrderedDocument:
 
 
 def _number(text: str) -> float | str | None:
-    """What is no number goes on as it is, for the API to say so."""
+    """Text that is not a number is passed on, so that the API rejects it."""
     try:
         found = float(text) if text.strip() else None
     except ValueError:

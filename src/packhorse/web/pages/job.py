@@ -44,7 +44,7 @@ KINDS = {
 }
 """How a file is shown: what could carry a script, as the text it is."""
 LASTING = {"1h": "1 hour", "1d": "1 day", "7d": "1 week", "30d": "30 days"}
-"""How long a link for the person who waits can work."""
+"""How long a link for an end user can work."""
 USUAL = "1d"
 PLAYED = ("audio/flac", "audio/mpeg", "audio/ogg", "audio/wav", "audio/x-wav", "video/mp4", "video/webm")
 
@@ -180,7 +180,7 @@ async def share(request: Page, job_id: FromPath[str]) -> Response[bytes]:
 
 @post("/jobs/{job_id:str}/share", scope="submit", status_code=200, include_in_schema=False)
 async def create_link(request: Page, job_id: FromPath[str]) -> Response[bytes]:
-    """Answered with the link, and not by another page: it is told this once."""
+    """Responds with the link instead of a redirect: it is shown only once."""
     given = await form(request)
     lasting = str(given.get("expires_in") or USUAL)
     try:

@@ -64,7 +64,7 @@ async def create(request: Page) -> Response[bytes]:
 
 @post("/keys/{key_id:str}/rotate", scope="admin", include_in_schema=False, status_code=200)
 async def rotate(request: Page, key_id: FromPath[str]) -> Response[bytes]:
-    """Asked again before, for whoever uses the old key has to be given the new one."""
+    """Asks first, because every client of the old key needs the new one."""
     given = await form(request)
     services, caller = services_and_caller(request)
     overlap = str(given.get("overlap", "0s"))

@@ -1,4 +1,4 @@
-"""``/jobs/new``: a form made from what a pipeline says it takes; what is wrong is told beside the field it is about."""
+"""``/jobs/new``: a form made from a pipeline's parameters; an error is shown beside its field."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def new(request: Page, pipeline: Name = None) -> Response[bytes]:
 
 @post("/jobs/new", scope="submit", status_code=200, include_in_schema=False, request_max_body_size=None)
 async def submit(request: Page, pipeline: Needed, key: Name = None, user_id: Name = None) -> Response[bytes]:
-    """Files are stored as they come in. A script that asks for JSON is told in JSON what became of it."""
+    """Stores files as they arrive. A script that asks for JSON gets the outcome as JSON."""
     services, caller = services_and_caller(request)
     chosen = _chosen(await _pipelines(request), pipeline)
     fields = fields_of(chosen["schema"])

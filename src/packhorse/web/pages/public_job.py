@@ -1,6 +1,6 @@
-"""``/p/{token}``: the page for the person who waits. The token in the address is all they have, and all they need.
+"""``/p/{token}``: the page for the end user, who needs only the token in the address.
 
-Nothing is told here of how things are done inside: no parameters, no log, no names of workers or queues.
+It shows no internals: no parameters, no log, no names of workers or queues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ENDED = ("completed", "failed", "cancelled")
 
 
 def gone(request: Page, error: Exception) -> Response[bytes]:
-    """Whoever has a link that does not work is told so, and nothing else."""
+    """An invalid link gets an error, and nothing else."""
     known = problems.known_error(request, error)
     problems.log_failure(known, request, error, path="/p/…")
     is_unknown = isinstance(error, HTTPException) or known.status in (400, 401, 403, 422)

@@ -1,7 +1,7 @@
 """Schedules edited by a person: seen before it is saved what an edit would do, and never over what was not seen.
 
 A form carries the version it was made from. What is typed is looked at by the API twice: as a trial, for the page that
-shows the difference and the next times, and then for good.
+shows the diff and the next times, and then to save.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NAMELESS = "A schedule needs a name"
 UNUSABLE = "This name cannot be used"
 TAKEN = "A schedule with this name already exists"
 EMPTY: Mapping[str, Any] = {"parameters": b"{}", "labels": {}}
-STAND_IN = "unnamed"  # for a name that no path leads to, where the rest is to be looked at all the same
+STAND_IN = "unnamed"  # for a name that no path leads to, so that the rest can be checked anyway
 
 Typed = dict[str, str]
 
@@ -156,7 +156,7 @@ def _by_field(error: InvalidInput) -> dict[str, str]:
 
 
 async def _also_wrong(request: Page, name: str, version: str, body: Mapping[str, Any]) -> dict[str, str]:
-    """Beside what the form could not read: all mistakes are told at once."""
+    """In addition to what the form could not read: all errors are shown together."""
     try:
         await _put(request, name, version, {**body, "dry_run": True})
     except InvalidInput as error:

@@ -1,4 +1,4 @@
-"""``/schedules``: what is run when, what became of it, every version of it; pause, run, roll back, reset, delete."""
+"""``/schedules``: schedules, their runs and versions; pause, run, roll back, reset, delete."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ async def ask(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
 
 @post([f"{ONE}/rollback", f"{ONE}/reset", f"{ONE}/delete"], scope="operate", status_code=200, include_in_schema=False)
 async def change(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
-    """On the version that was shown: whoever was faster is not overruled."""
+    """Changes the version that was shown: it does not overwrite a newer one."""
     given, verb = await form(request), _verb(request)
     reason, to = str(given.get("reason", "")), str(given.get("to", ""))
     number = int(to) if to.isascii() and to.isdecimal() else None

@@ -1,7 +1,7 @@
-// Times that are told as "3 min ago" move on while the page is open: one timer walks all of them. The exact time stays
-// in their title. By the clock of the server: that of the browser may be wrong.
+// Times that are shown as "3 min ago" move on while the page is open: one timer walks all of them. The exact time stays
+// in their title. It uses the server's clock: the browser's may be wrong.
 
-const STEP = 1000; // ms: the least that is told
+const STEP = 1000; // ms: the shortest step that is shown
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 let ahead = 0; // ms that the server's clock is ahead of ours
 

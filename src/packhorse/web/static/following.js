@@ -3,7 +3,7 @@ import { refresh } from "./live.js";
 
 const HAPPENED = ["submitted", "started", "stage_started", "stage_completed", "stage_failed", "retrying", "cancelling"];
 const ENDED = ["completed", "failed", "cancelled"];
-const STEADY = 5000; // ms after which we look all the same: the place in a queue moves without an event of the job
+const STEADY = 5000; // ms after which we look anyway: the place in a queue moves without an event of the job
 const LONGEST = 15000; // ms between tries to reach a server that is away
 const link = document.getElementById("link");
 

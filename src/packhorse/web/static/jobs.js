@@ -1,5 +1,5 @@
 // The list of jobs: picking all rows of the page at once, and how many are picked. Without it, row by row, and who has
-// picked none is told so by a page.
+// picked none sees an error page.
 const form = document.getElementById("selection");
 const rows = () => [...form.querySelectorAll('input[name="id"]')];
 

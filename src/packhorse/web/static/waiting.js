@@ -1,4 +1,4 @@
-// The page of the person who waits.
+// The page for the end user.
 import { following, percent } from "./following.js";
 
 following(() => document.getElementById("waiting"), { moved: percent });

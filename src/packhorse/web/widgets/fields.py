@@ -1,4 +1,4 @@
-"""The fields of a form, made from a pipeline's JSON Schema, and what is told to the API of what stands in them."""
+"""The fields of a form, made from a pipeline's JSON Schema, and their values as the API expects them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Field(Struct, frozen=True):
     hint: str = ""
 
     def told(self, typed: Sequence[str]) -> list[str]:
-        """What the API is told: nothing where nothing was typed, so that the default holds."""
+        """The values for the API: nothing for an empty field, so that the default applies."""
         if self.kind == "check":
             return ["true" if typed else "false"]
         texts = [text.replace("\r\n", "\n") for text in typed]

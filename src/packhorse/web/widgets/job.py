@@ -33,7 +33,7 @@ RETRY_TEXTS = {
 TRIED_AGAIN = "Retrying {where}"
 AGAIN = ("retry", "revive")  # why a new run begins
 ENDS = ("completed", "failed", "cancelled")
-MOST = 300  # spans drawn of one stage: a thousand elements are a bar all the same
+MOST = 300  # spans drawn of one stage: a thousand elements look like a bar anyway
 LEAST = 0.001
 POINTS = 120  # of a plot of CPU or memory
 
@@ -51,7 +51,7 @@ class Row(NamedTuple):
     waited: float | None
     """Seconds from when it could begin to its first start, or until now; None if it never could."""
     took: float | None
-    """Seconds from the first start to the last end, by the clock; None if it has not begun."""
+    """Seconds from the first start to the last end; None if it has not started."""
     start: float | None
     end: float | None  # in shares of the whole
 
