@@ -62,12 +62,13 @@ test-all: setup check ## Run every test on every store, then on the newest other
 seeded: setup ## See that the tests catch known bugs: apply each to a copy of the tree, run its tests (BUGS="name ...": some of them)
 	$(BIN)/python -m tests.seeded $(BUGS)
 
-check: setup ## Check format, lint, types, the direction of imports and the layout
+check: setup ## Check format, lint, types, import directions, layout and language
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache  # its cache keeps imports of modules that have been added since
 	$(BIN)/python -m tests.layout
+	$(BIN)/python -m tests.phrases
 
 lab: setup ## Simulate faults with fresh seeds (LAB_SECONDS=60, LAB_SEED=a first seed, LAB_COUNT=seeds instead of seconds)
 	$(BIN)/python -m lab --seconds $(or $(LAB_SECONDS),60) $(LAB_SEED:%=--seed %) $(LAB_COUNT:%=--count %)

@@ -80,7 +80,7 @@ class MakeDue(Struct, frozen=True, tag=True):
     kind: str
     priority: int
     not_before: float
-    delay: float = 0.0  # seconds from now, by the clock of who decides, to `not_before`
+    delay: float = 0.0  # seconds from now to `not_before`, on the decider's clock
 
 
 class TakeBack(Struct, frozen=True, tag=True):
