@@ -29,8 +29,11 @@ class Model(BaseModel):
     images: list[Small] = []
 
 
+HEADS = {"b.png": b"\x89PNG\r\n\x1a\n", "c.jpeg": b"\xff\xd8\xff\xe0"}
+
+
 def file(folder: Path, name: str, size: int = 1) -> File:
-    (folder / name).write_bytes(b"x" * size)
+    (folder / name).write_bytes(HEADS.get(name, b"").ljust(size, b"x"))
     return File(folder / name)
 
 
@@ -65,6 +68,63 @@ def test_a_file_of_another_kind_is_refused_by_its_name(tmp_path: Path, kind: Any
         Schema(kind).encode(kind(model=good, images=[good, bad]))
 
     assert [error.value.errors[0]["field"] for error in (model, image)] == ["model", "images[1]"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [("a.png", b"%PDF-1.7", "PDF"), ("a.jpg", b"", "empty"), ("a.gif", b"hello", "of no known format")],
+)
+def test_a_file_whose_content_is_of_another_kind_is_refused(
+    tmp_path: Path, name: str, content: bytes, what: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(UnsupportedMedia, match=rf"model must be .*, and the content of {name} is {what}") as error:
+        Schema(Convert).encode(Convert(model=File(tmp_path / name)))
+
+    assert error.value.errors[0]["field"] == "model"
+
+
+CONTENTS = {
+    ".png": b"\x89PNG\r\n\x1a\n",
+    ".jpg": b"\xff\xd8\xff\xdb",
+    ".gif": b"GIF89a",
+    ".webp": b"RIFF\x24\0\0\0WEBPVP8 ",
+    ".wav": b"RIFF\x24\0\0\0WAVEfmt ",
+    ".mp3": b"\xff\xfb\x90\x00",
+    ".flac": b"fLaC\0\0\0\x22",
+    ".ogg": b"OggS\0\x02",
+    ".mp4": b"\0\0\0\x20ftypisom",
+    ".mov": b"\0\0\0\x14ftypqt  ",
+    ".webm": b"\x1aE\xdf\xa3\x9f",
+    ".zip": b"PK\x03\x04\x14\0",
+    ".gz": b"\x1f\x8b\x08\0",
+    ".pdf": b"%PDF-1.7",
+}
+
+
+@pytest.mark.parametrize("kind", CONTENTS)
+def test_the_first_bytes_say_what_a_file_is(kind: str) -> None:
+    alike = {".mp4", ".mov"}
+    for other, head in CONTENTS.items():
+        if other == kind or {kind, other} <= alike:
+            Accepts(kind).check_content("f", f"a{kind}", "", head)
+        else:
+            with pytest.raises(UnsupportedMedia):
+                Accepts(kind).check_content("f", f"a{kind}", "", head)
+
+
+def test_a_kind_without_a_signature_and_one_that_opted_out_take_any_content() -> None:
+    Accepts(".onnx", "text/*").check_content("f", "a.onnx", "", b"%PDF-")
+    Accepts("image/*").check_content("f", "a.svg", "", b"<svg/>")
+    Accepts(".png", content=False).check_content("f", "a.png", "", b"%PDF-")
+
+    assert not Accepts.from_schema(Accepts(".png", content=False).schema()).content
+
+
+def test_a_media_type_that_was_sent_is_compared_with_the_content() -> None:
+    with pytest.raises(UnsupportedMedia):
+        Accepts("image/*").check_content("f", "photo", "image/png", b"hello")
 
 
 def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from tests.http.test_submit import fields, nothing_is_left
 
 Http = AsyncTestClient[Any]
 
-PNG = ("a.png", b"x", "application/octet-stream")
+HEAD, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0"
+PNG = ("a.png", HEAD, "application/octet-stream")
 OCTETS = "application/octet-stream"
 
 KNOWN: dict[str, tuple[dict[str, str], str]] = {
@@ -43,7 +44,7 @@ WAYS = [*KNOWN, "at the end"]
 
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize(
-    "image", [PNG, ("A.PNG", b"x", OCTETS), ("photo", b"x", "image/jpeg; q=1"), ("photo.jpg", b"x" * 1024, OCTETS)]
+    "image", [PNG, ("A.PNG", HEAD, OCTETS), ("photo", JPEG, "image/jpeg; q=1"), ("photo.jpg", JPEG * 256, OCTETS)]
 )
 async def test_what_a_pipeline_takes_is_taken(http: Http, how: str, image: tuple[str, bytes, str]) -> None:
     answer = await submitted(http, how, [("image", image), ("notes", ("n.txt", b"x" * 100, OCTETS))])
@@ -57,7 +58,9 @@ async def test_what_a_pipeline_takes_is_taken(http: Http, how: str, image: tuple
     [
         ("image", ("a.txt", b"x", "text/plain"), 415),
         ("image", ("a", b"x", OCTETS), 415),
-        ("image", ("a.png", b"x" * 1025, OCTETS), 413),
+        ("image", ("a.png", HEAD.ljust(1025), OCTETS), 413),
+        ("image", ("a.png", b"%PDF-1.7", OCTETS), 415),
+        ("image", ("photo", HEAD, "image/jpeg"), 415),
         ("notes", ("a.png", b"x", "image/png"), 415),
         ("notes", ("a.txt", b"x" * 101, "text/plain"), 413),
     ],

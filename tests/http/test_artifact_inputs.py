@@ -171,14 +171,15 @@ async def test_python_submits_with_one(running: Server, earlier: Json) -> None:
     assert error.value.errors[0]["field"] == "model"
 
 
-MADE = Stored("jobs/earlier/output/add/t/0.png", "seen.png", 1, "ab" * 32, "image/png")
+PNG = b"\x89PNG\r\n\x1a\n"
+MADE = Stored("jobs/earlier/output/add/t/0.png", "seen.png", len(PNG), "ab" * 32, "image/png")
 
 
 async def finished(http: Http, store: Store, place: Place) -> str:
     """The id of ann's job, which has made `add/seen.png`."""
     job_id, at = await submitted(http), TaskId("add")
     blobs, transact = open_blobs(place.settings.blobs), Transactor(store)
-    await blobs.put(MADE.key, chunks(b"x"))
+    await blobs.put(MADE.key, chunks(PNG))
     await blobs.close()
     await transact(job_id, lambda job: lifecycle.start(job, at, token="t", worker="w", lease=60, now=store.now()))
     result = Result(b"1", extra=(Artifact("add/seen.png", MADE),))

@@ -18,7 +18,7 @@ from tests.web.browser import check_access, person
 from tests.web.forms import HOSTILE
 
 FORMS = Path(__file__).with_name("forms.py")
-PNG: Any = {"name": "a.png", "mimeType": "image/png", "buffer": b"12345"}
+PNG: Any = {"name": "a.png", "mimeType": "image/png", "buffer": b"\x89PNG\r\n\x1a\n"}
 JOB = re.compile(r"/jobs/[0-9a-f-]{36}$")
 
 
@@ -100,7 +100,7 @@ def test_what_is_left_empty_is_as_the_pipeline_has_it(anybody: Page, client: Cli
     assert job["status"] == "completed", job["error"]
     assert job["user_id"] == "local"
     assert job["result"] == {
-        "image": "a.png", "bytes": 5, "text": "some text", "notes": [], "title": "Untitled", "remark": None, "pages": 2,
+        "image": "a.png", "bytes": 8, "text": "some text", "notes": [], "title": "Untitled", "remark": None, "pages": 2,
         "share": None, "is_public": True, "is_final": False, "is_known": None, "colour": "red", "labels": [],
         "numbers": [], "size": None, "password": None,
     }  # fmt: skip
@@ -130,7 +130,7 @@ def test_all_that_is_filled_in_comes_to_the_job(anybody: Page, client: Client, u
     assert job["status"] == "completed", job["error"]
     assert (job["user_id"], job["priority"]) == (user, 5)
     assert job["result"] == {
-        "image": "a.png", "bytes": 5, "text": "some text", "notes": ["a.txt", "b.txt"], "title": "",
+        "image": "a.png", "bytes": 8, "text": "some text", "notes": ["a.txt", "b.txt"], "title": "",
         "remark": '"quoted"; ünï\\', "pages": 3, "share": 0.25, "is_public": False, "is_final": True, "is_known": False,
         "colour": "green", "labels": ["one", "two", "three"], "numbers": [1, 2], "size": {"width": 4, "height": 1},
         "password": 6,
@@ -186,7 +186,7 @@ def test_a_file_of_the_wrong_kind_or_size_is_refused_at_its_field(anybody: Page)
     begun(anybody, image={"name": "a.gif", "mimeType": "image/gif", "buffer": b"1"})
     anybody.get_by_role("button", name="Submit").click()
     expect(mistake(anybody, "image")).to_contain_text("must be .png or image/jpeg")
-    begun(anybody, image={**PNG, "buffer": b"1" * 2_000_000})
+    begun(anybody, image={**PNG, "buffer": PNG["buffer"].ljust(2_000_000)})
     anybody.get_by_role("button", name="Submit").click()
     expect(mistake(anybody, "image")).to_contain_text("is too large (limit")
 

@@ -29,7 +29,7 @@ class Convert(Params):
 
     model: Annotated[File, Accepts(".onnx", size="1GB")]
     ref_images: Annotated[
-        list[Annotated[File, Accepts(".png", ".jpg", ".jpeg", ".bmp", ".webp", size="20MB")]],
+        list[Annotated[File, Accepts(".png", ".jpg", ".jpeg", ".bmp", ".webp", size="20MB", content=False)]],
         Meta(max_length=MOST_IMAGES),
     ] = []  # noqa: RUF012 (msgspec copies it)
     model_id: Annotated[int, Meta(ge=1, le=65_535)] = 1

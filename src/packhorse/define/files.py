@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar, get_args, get_origin
 from urllib.parse import quote
 
+from packhorse.define import signatures
 from packhorse.define.introspection import caller, definition_error
 from packhorse.define.options import Size
 from packhorse.define.options import size as bytes_of
@@ -176,23 +177,25 @@ def _shorten(name: str) -> str:
 
 KIND = re.compile(r"\.[^\s/,;]{1,30}|[a-z]+/(?:\*|[a-z0-9][a-z0-9.+-]*)")
 
-ACCEPT, MAX_BYTES = "x-accept", "x-max-bytes"  # extension keywords in JSON Schema, which has none for this
+ACCEPT, MAX_BYTES, CONTENT = "x-accept", "x-max-bytes", "x-check-content"  # JSON Schema has no keywords for this
 
 
 class Accepts:
     """``model: Annotated[File, Accepts(".onnx", "image/*", size="200MB")]``: one of these kinds, no larger than that.
 
-    A kind is a suffix or a media type. It is compared with the file name and the media type that the client sent. The
-    content is not checked: that is up to the stage. Also works in ``... | None`` and ``list[...]``.
+    A kind is a suffix or a media type. It is compared with the file name and the media type that the client sent, and
+    with the first bytes of the file if the kind has a signature, as PNG, MP4 or ZIP have. ``content=False`` leaves the
+    bytes to the stage. Also works in ``... | None`` and ``list[...]``.
     """
 
-    def __init__(self, *kinds: str, size: Size | None = None) -> None:
+    def __init__(self, *kinds: str, size: Size | None = None, content: bool = True) -> None:
         wrong = [kind for kind in kinds if not KIND.fullmatch(str(kind).lower())]
         if wrong:
             raise definition_error(
                 f'{wrong[0]!r} is not a kind of file: use ".onnx", "image/png" or "image/*"', caller()[0]
             )
         self.kinds = tuple(kind.lower() for kind in kinds)
+        self.content = content
         try:
             self.size = None if size is None else bytes_of(size)
         except ValueError as error:
@@ -201,19 +204,37 @@ class Accepts:
     @classmethod
     def from_schema(cls, schema: Mapping[str, Any]) -> Accepts:
         """Read from the JSON Schema of a file parameter."""
-        return cls(*schema.get(ACCEPT, ()), size=schema.get(MAX_BYTES))
+        return cls(*schema.get(ACCEPT, ()), size=schema.get(MAX_BYTES), content=schema.get(CONTENT, True))
 
     def schema(self) -> dict[str, Any]:
-        accept = {ACCEPT: list(self.kinds)} if self.kinds else {}
+        accept: dict[str, Any] = {ACCEPT: list(self.kinds)} if self.kinds else {}
+        if self.kinds and not self.content:
+            accept[CONTENT] = False
         return accept if self.size is None else {**accept, MAX_BYTES: self.size}
 
     def check(self, field: str, name: str, media_type: str = "") -> None:
         """Raises UnsupportedMedia with the field and the accepted kinds."""
-        given = {media_type.partition(";")[0].strip().lower(), mimetypes.guess_type(name)[0] or ""}
-        if self.kinds and not any(_matches(kind, name.lower(), given) for kind in self.kinds):
+        if self.kinds and not self._matching(name, media_type):
             error = UnsupportedMedia(f"{field} must be {_join_or(self.kinds)}, and {name} is not.", field=field)
             error.hint = f"Give {field} a file whose name or media type is one of these."
             raise error
+
+    def check_content(self, field: str, name: str, media_type: str, head: bytes) -> None:
+        """Compare the first bytes with the accepted kinds that the file claims to be. Raises UnsupportedMedia."""
+        matching = self._matching(name, media_type) if self.content else []
+        found = signatures.detect(head)
+        claims = (name, media_type.partition(";")[0].strip().lower())
+        if matching and not any(_is_content(kind, claims, found) for kind in matching):
+            what = "empty" if not head else "of no known format" if found is None else found.upper()
+            error = UnsupportedMedia(
+                f"{field} must be {_join_or(self.kinds)}, and the content of {name} is {what}.", field=field
+            )
+            error.hint = f"Give {field} a file whose content is what its name says."
+            raise error
+
+    def _matching(self, name: str, media_type: str) -> list[str]:
+        given = {media_type.partition(";")[0].strip().lower(), mimetypes.guess_type(name)[0] or ""}
+        return [kind for kind in self.kinds if _matches(kind, name.lower(), given)]
 
     def check_size(self, field: str, size: int) -> None:
         if self.size is not None and size > self.size:
@@ -241,6 +262,16 @@ def _matches(kind: str, name: str, given: set[str]) -> bool:
     if kind.endswith("/*"):
         return any(each.startswith(kind[:-1]) for each in given)
     return kind in given
+
+
+def _is_content(kind: str, claims: tuple[str, str], found: str | None) -> bool:
+    """Whether a file of this name and media type, with content of the format ``found``, can be of this kind."""
+    if kind.endswith("/*"):
+        if found is not None:
+            return signatures.is_of(kind[:-2], found)
+        return not any(map(signatures.format_of, claims))  # of a kind without a signature, such as SVG or plain text
+    expected = signatures.format_of(kind)
+    return expected is None or expected == found
 
 
 def _join_or(kinds: tuple[str, ...]) -> str:

@@ -26,6 +26,7 @@ from packhorse.define.schemas import (
     unknown_names,
 )
 from packhorse.define.secrets import Secret, secrets_in, to_secret
+from packhorse.define.signatures import HEAD
 from packhorse.define.validation import UNDECODABLE, FieldError, field_errors, invalid, one_of, unknown_fields
 from packhorse.errors import DefinitionError, InvalidInput
 
@@ -227,6 +228,7 @@ class Schema:
                 accepts, field = self.accepts.get(name, ANYTHING), self._place(name, i)
                 accepts.check(field, file.name)
                 accepts.check_size(field, file.size)
+                accepts.check_content(field, file.name, "", _head(file))
         return data, found
 
     def _place(self, name: str, i: int) -> str:
@@ -273,6 +275,11 @@ class Schema:
                 if reference is not None:
                     found.append((name, i, files[reference["$file"]]))
         return found
+
+
+def _head(file: File) -> bytes:
+    with file.open() as content:
+        return content.read(HEAD)
 
 
 def _accepts(hints: Mapping[str, Any], files: Mapping[str, Many]) -> dict[str, Accepts]:

@@ -14,6 +14,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from packhorse.define.files import ANYTHING, sanitize_name
+from packhorse.define.signatures import HEAD
 from packhorse.define.validation import (
     NO_PARAMETER,
     NOT_VALID,
@@ -188,6 +189,7 @@ class StoredPart(NamedTuple):
     media_type: str
     reference: dict[str, int]
     """Its placeholder among the parameters."""
+    head: bytes
 
 
 class Form:
@@ -235,6 +237,7 @@ class Form:
         """Check the files that arrived before the pipeline was known."""
         for name, file in [(name, file) for name, files in self._files.items() for file in files]:
             pipeline.accepts(name).check(name, file.name, file.media_type)
+            pipeline.accepts(name).check_content(name, file.name, file.media_type, file.head)
             pipeline.accepts(name).check_size(name, self._new_job.inputs[file.reference["$file"]].file.size)
 
     def _misplaced_errors(self, pipeline: Published, given: Values) -> list[FieldError]:
@@ -266,14 +269,17 @@ class Form:
         accepts = ANYTHING if self._pipeline is None else self._pipeline.accepts(part.name)
         async with aclosing(form.chunks()) as chunks:
             first = await anext(chunks, b"")
+            while len(first) < HEAD and (more := await anext(chunks, b"")):
+                first += more
             if not first and not filename:  # a browser sends this if no file was chosen
                 return
             accepts.check(part.name, sanitize_name(filename), part.media_type)
+            accepts.check_content(part.name, sanitize_name(filename), part.media_type, first[:HEAD])
             try:
                 reference = await self._new_job.upload(part.name, filename, _chain(first, chunks), accepts)
             except TooLarge as error:  # the object store names it by its key
                 raise TooLarge(field=part.name, limit=error.facts["limit"]) from error
-        stored = StoredPart(self._new_job.inputs[-1].file.name, part.media_type, reference)
+        stored = StoredPart(self._new_job.inputs[-1].file.name, part.media_type, reference, first[:HEAD])
         self._files.setdefault(part.name, []).append(stored)
 
     def _admit(self, name: str) -> None:

@@ -20,6 +20,7 @@ from packhorse.core.plan import Plan, fill_plan, fingerprint
 from packhorse.core.schedules import Run
 from packhorse.crashpoints import reach
 from packhorse.define.files import ANYTHING, Accepts, sanitize_name
+from packhorse.define.signatures import HEAD
 from packhorse.define.submit import Options
 from packhorse.define.validation import find_nul, invalid
 from packhorse.jobs import artifacts
@@ -82,6 +83,9 @@ class NewJob:
         accepts.check(parameter, name, file.content_type)
         if file.size > accepts.limit(self._settings.file_limit):
             raise errors.TooLarge(field=parameter, limit=accepts.limit(self._settings.file_limit))
+        if accepts.kinds and accepts.content:
+            head = b"".join([piece async for piece in self._blobs.read(file.key, length=min(HEAD, file.size))])
+            accepts.check_content(parameter, name, file.content_type, head)
         await self._blobs.copy(file.key, key)
         return self._add_input(parameter, name, key, file)
 
