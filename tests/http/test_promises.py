@@ -36,6 +36,8 @@ OPERATIONS: dict[str, Any] = {
 }
 
 TOO_WIDE = {
+    "GET /api/v1/jobs": "what fits names a pipeline that there is",
+    "GET /api/v1/jobs/count": "what fits names a pipeline that there is",
     "POST /api/v1/jobs": "what fits depends on the pipeline, whose own schema is elsewhere",
     "POST /api/v1/jobs/{job_id}/retry": "what fits depends on the job's stages",
     "GET /api/v1/jobs/{job_id}/log": "what fits depends on the job's stages",
