@@ -219,7 +219,7 @@ GIVEN = ("Pipeline", "Function", "JobSnapshot")
 """What the public names hand out."""
 
 MEANT = {
-    "App": ("name", "pipeline", "job", "close"),
+    "App": ("name", "pipeline", "job", "schedule", "close"),
     "Choices": (),
     "JobSnapshot": ("id", "status", "progress", "error", "result"),
     "Pipeline": ("stage", "submit", "a_submit"),

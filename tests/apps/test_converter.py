@@ -39,6 +39,7 @@ def converted(packhorse: Bench, folder: Path, *, images: bool = True, **paramete
 
 def test_downloads_of_models_are_limited_per_key() -> None:
     gb = 1024**3
+    assert convert.plan().result_name == "{source}{suffix}"
     assert convert.plan().downloads == DownloadLimits("key", 10, 5, 20, 1 * gb, 6 * gb)
 
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from packhorse.factory import open_store
 from tests.cli.house import LONGEST, House, until
 
 
@@ -21,6 +22,17 @@ def test_a_fresh_folder_is_well_and_left_as_it_is(house: House) -> None:
     assert all(each["is_ok"] for each in said.json)
     assert said.json[0]["meaning"].startswith(f"there is no store at {house.folder}/.packhorse/packhorse.db yet")
     assert list(house.folder.iterdir()) == []
+
+
+async def test_a_store_without_workers_is_a_problem(house: House) -> None:
+    url = f"sqlite://{house.folder}/jobs.db"
+    await (await open_store(url)).close()
+
+    said = house.run("doctor", "--json", "--store", url)
+
+    [workers] = [each for each in said.json if each["name"] == "workers"]
+    assert (said.code, workers["state"], workers["value"]) == (1, "bad", "none")
+    assert "packhorse worker FILE" in workers["meaning"]
 
 
 @pytest.mark.parametrize("how", ["flag", "environment"])

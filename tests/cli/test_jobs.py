@@ -68,8 +68,8 @@ def test_a_folder_that_is_not_there_is_made_for_the_result(ask: Tell, tmp_path: 
     fetched = ask("result", job_id, "--output", "other/")
 
     assert (waited.code, fetched.code) == (0, 0)
-    assert (tmp_path / "new" / "folder" / "a.txt").read_text() == "first"
-    assert (tmp_path / "other" / "a.txt").read_text() == "first"
+    assert (tmp_path / "new" / "folder" / "a-copy.txt").read_text() == "first"
+    assert (tmp_path / "other" / "a-copy.txt").read_text() == "first"
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_the_job_is(ask: Tell, tmp_path: Path) -> None:

@@ -91,11 +91,13 @@ def test_who_has_a_key_asks_the_server(tell: Tell, tmp_path: Path) -> None:
 
         answer = httpx2.get(f"{server.api}/jobs", headers={"Authorization": f"Bearer {made['key']}"})
         listed = tell("keys", "list", "--json").json["items"]
+        bare = tell("keys", "--json").json["items"]
         shown = tell("keys", "show", made["key_id"], "--json").json
         revoked = tell("keys", "revoke", made["key_id"])
         foreign = tell("keys", "create", "--tenant", "umbrella")
 
     assert made["tenant_id"] == "acme"
+    assert bare == listed
     assert answer.status_code == 200
     assert shown["scopes"] == ["read"]
     assert [each["key_id"] for each in listed] == [made["key_id"], admin[3:23]]

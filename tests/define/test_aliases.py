@@ -79,3 +79,9 @@ def test_a_pipeline_declares_limits_of_its_downloads() -> None:
 def test_download_limits_that_make_no_sense_are_refused(wrong: Any, text: str) -> None:
     with pytest.raises(DefinitionError, match=text):
         defined(App("words"), downloads=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["{", "{date}.txt", "", 3, "{0}"])
+def test_a_name_of_the_result_that_cannot_be_made_is_refused(wrong: Any) -> None:
+    with pytest.raises(DefinitionError, match="result_name"):
+        defined(App("words"), result_name=wrong)

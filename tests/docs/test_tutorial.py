@@ -28,7 +28,9 @@ def test_the_readme(installed: Installed, tmp_path: Path) -> None:
     [code] = [each.code for each in blocks(ROOT / "README.md") if each.file == "words.py"]
     lines = code.splitlines()[1:]
     assert "Successfully installed packhorse" in ran.out
-    assert (tmp_path / "words.txt").read_text() == f"{len(code.split())} words in {len(code.splitlines())} lines\n"
+    assert (
+        tmp_path / "words-total.txt"
+    ).read_text() == f"{len(code.split())} words in {len(code.splitlines())} lines\n"
     assert len([line for line in lines if line.strip()]) == 15
 
 
@@ -37,7 +39,7 @@ def test_sixty_seconds(installed: Installed, tmp_path: Path) -> None:
 
     ran = run("docs/tutorial/60-seconds.md", folder=tmp_path, env=installed.env)
 
-    assert " words in " in (tmp_path / "words" / "README.txt").read_text()
+    assert " words in " in (tmp_path / "words" / "README-total.txt").read_text()
     assert "Successfully installed packhorse" in ran.out
     assert "completed" in ran.out.splitlines()[-1]
 
@@ -59,7 +61,7 @@ def test_the_readme_that_init_writes(installed: Installed, tmp_path: Path) -> No
 
     ran = run(str(tmp_path / "words" / "README.md"), folder=tmp_path / "words", env=installed.env)
 
-    assert " words in " in (tmp_path / "words" / "README.txt").read_text()
+    assert " words in " in (tmp_path / "words" / "README-total.txt").read_text()
     assert "2 passed" in ran.out
 
 

@@ -83,8 +83,15 @@ class House:
             self._runner.run(each.close())
         self._runner.close()
 
-    def job(self, files: Mapping[str, bytes], *, source: str | None = "model.onnx", value: bytes = b'"done"') -> str:
-        return self.with_both(lambda store, blobs: finished(store, blobs, files, source, value)).id
+    def job(
+        self,
+        files: Mapping[str, bytes],
+        *,
+        source: str | None = "model.onnx",
+        value: bytes = b'"done"',
+        plan: Plan = builders.ONE,
+    ) -> str:
+        return self.with_both(lambda store, blobs: finished(store, blobs, files, source, value, plan)).id
 
     def used(self) -> dict[str, int]:
         """What is counted now, by the name of each limit."""

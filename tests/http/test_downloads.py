@@ -328,7 +328,7 @@ def test_an_archive_is_as_long_as_was_promised_and_has_no_parts(shop: House) -> 
     assert answer.status_code == 200
     assert answer.headers["accept-ranges"] == "none"
     assert answer.headers["content-length"] == str(len(answer.content))
-    assert filename(answer.headers["content-disposition"]) == "big words.zip"
+    assert filename(answer.headers["content-disposition"]) == "big words-convert.zip"
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         assert {name: archive.read(name) for name in archive.namelist()} == {
             "only/a.txt": b"one",
@@ -352,12 +352,15 @@ def test_a_value_is_a_download_too(shop: House) -> None:
 def test_a_result_is_named_after_the_file_the_job_began_with(shop: House, name: str) -> None:
     source = sanitize_name(name)
     job = shop.job({"out.nef": b"x"}, source=source)
+    bare = builders.plan(builders.stage("only"), result_name="{source}{suffix}")
+    renamed = shop.job({"out.nef": b"x"}, source=source, plan=bare)
 
     answer = get(shop, job)
 
     assert answer.status_code == 200
     found = filename(answer.headers["content-disposition"])
-    assert found == sanitize_name(Path(source).stem + ".nef")
+    assert found == sanitize_name(Path(source).stem + "-out.nef")
+    assert filename(get(shop, renamed).headers["content-disposition"]) == sanitize_name(Path(source).stem + ".nef")
     assert set(answer.headers) >= {"content-disposition", "content-length"}
     assert "set-cookie" not in answer.headers
 

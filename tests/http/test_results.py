@@ -78,7 +78,7 @@ def test_one_file_comes_as_it_is(running: Server, converted: Json) -> None:
     assert answer.headers["content-type"] == "application/octet-stream"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["content-disposition"] == (
-        "attachment; filename=\"my model.nef\"; filename*=UTF-8''my%20model.nef"
+        "attachment; filename=\"my model-out.nef\"; filename*=UTF-8''my%20model-out.nef"
     )
 
 
@@ -105,7 +105,7 @@ def test_several_files_come_as_a_zip(running: Server, split: Json) -> None:
     answer = httpx2.get(f"{running.api}/jobs/{split['job_id']}/result")
 
     assert answer.headers["content-type"] == "application/zip"
-    assert 'filename="big words.zip"' in answer.headers["content-disposition"]
+    assert 'filename="big words-split.zip"' in answer.headers["content-disposition"]
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         assert archive.testzip() is None
         found = {name: archive.read(name).decode() for name in archive.namelist()}

@@ -86,6 +86,7 @@ convert = app.pipeline(
     one_per="user",
     keep="7d",
     outputs={"onnx_path": "onnx", "bie_path": "bie", "nef_path": "nef"},
+    result_name="{source}{suffix}",
     downloads={
         "per": "key",
         "at_once": 10,

@@ -34,6 +34,7 @@ class Status(StrEnum):
 
 TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
 
+RESULT_NAME = "{source}-{name}"
 DEFAULT_KEEP = 7 * 86_400.0
 FILLABLE = ("deadline", "pending", "revive")  # pipeline options that the deployment fills in if unset, besides `keep`
 CACHE = "filled"
@@ -137,6 +138,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     statuses: Mapping[Status, str] = field(default_factory=dict)  # the app's own names for statuses
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Stage by the app's own name for its files."""
+    result_name: str = RESULT_NAME  # pattern of the file name with which the result is downloaded
     downloads: DownloadLimits | None = None  # None: as the settings say, counted together with other pipelines
     unset: tuple[str, ...] = ()
     fingerprint: str = ""

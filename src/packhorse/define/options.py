@@ -152,6 +152,9 @@ class PipelineOptions(TypedDict, total=False):
     """Additional path of a completed job's files, such as ``{schedule}/{date}``. Default: none."""
     outputs: Mapping[str, str] | None
     """The app's own names for the files of its stages, such as ``{"onnx_path": "onnx"}``. Default: none."""
+    result_name: str | None
+    """File name of the downloaded result: ``{source}`` is the first uploaded file without its suffix, or the pipeline;
+    ``{name}`` the file that the stage returned, ``{suffix}`` its suffix. Default: ``{source}-{name}``."""
     downloads: DownloadOptions | None
     """Limits of its downloads, such as ``{"per": "key", "per_minute": 20}``. Default: the settings."""
     description: str
@@ -233,6 +236,7 @@ def pipeline_limits(
     revive: Revive | None = None,
     publish: str | None = None,
     outputs: Mapping[str, str] | None = None,
+    result_name: str | None = None,
     downloads: DownloadOptions | None = None,
 ) -> dict[str, Any]:
     """The fields of a `Plan`. Raises ValueError."""
@@ -248,8 +252,18 @@ def pipeline_limits(
         "revive": NEVER if revive is None else revive.to_plan(),
         "publish": "" if publish is None else publish_path.check_pattern(publish),
         "outputs": {check_label("outputs", name): stage for name, stage in (outputs or {}).items()},
+        "result_name": plan.RESULT_NAME if result_name is None else _result_name(result_name),
         "downloads": None if downloads is None else _downloads(downloads),
     }
+
+
+def _result_name(value: str) -> str:
+    try:
+        value.format(source="s", name="n", suffix=".x")
+    except (AttributeError, IndexError, KeyError, ValueError):
+        message = f"result_name takes a pattern of {{source}}, {{name}} and {{suffix}}, not {value!r}"
+        raise ValueError(message) from None
+    return check_label("result_name", value)
 
 
 def _downloads(value: DownloadOptions) -> plan.DownloadLimits:

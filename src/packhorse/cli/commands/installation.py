@@ -14,6 +14,8 @@ from pathlib import Path
 from string import Template
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from packhorse.blobs.base import Blobs
 from packhorse.cli import output as printing
 from packhorse.cli.commands.job_actions import UNSURE
@@ -170,11 +172,17 @@ async def _store(settings: Settings, *, is_named: bool) -> tuple[list[Finding], 
     try:
         answers = await health.store_answers(store)
         opened = Finding("store", answers.is_ok, place, f"jobs are stored here; it {answers.value}", "store")
-        return [opened, *await health.find_in_store(store, settings)], store.now()
+        inside = await health.find_in_store(store, settings)
+        return [opened, *(_judge_workers(each) for each in inside)], store.now()
     except PackhorseError as error:
         return [Finding("store", False, place, error.message, "store")], now
     finally:
         await store.close()
+
+
+def _judge_workers(finding: Finding) -> Finding:
+    """A server without workers is healthy, but nothing runs: a person who asks what is wrong has to know it."""
+    return replace(finding, is_ok=False) if (finding.name, finding.value) == ("workers", "none") else finding
 
 
 async def _blobs(settings: Settings, *, is_named: bool) -> list[Finding]:

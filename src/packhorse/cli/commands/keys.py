@@ -73,6 +73,7 @@ def create(
         _print_key(client.create_key(scopes, name=name, user_id=user, expires_in=expires), remote)
 
 
+@app.default
 @app.command(name="list")
 def list_keys(*, tenant: str | None = None, places: Places = Places(), remote: Remote = Remote()) -> None:
     """List keys, newest first.

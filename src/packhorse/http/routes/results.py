@@ -12,7 +12,7 @@ from litestar.types import ASGIApp
 from packhorse.auth.access import Caller
 from packhorse.core import json
 from packhorse.core.models import Job
-from packhorse.core.plan import Status
+from packhorse.core.plan import RESULT_NAME, Status
 from packhorse.errors import (
     ArtifactNotFound,
     BlobUnavailable,
@@ -106,7 +106,7 @@ def _answer(
 
 
 async def _result(services: HttpServices, job: Job) -> download.Content:
-    """Files are named after the first input: `cat.onnx` and `out.nef` give `cat.nef`."""
+    """Named as the pipeline says; by default, `cat.onnx` and `out.nef` give `cat-out.nef`."""
     if job.status is not Status.COMPLETED:
         raise NotFinished(job_id=job.id, status=job.status.value)
     results = (await services.store.results([job.id])).get(job.id, {})
@@ -116,8 +116,14 @@ async def _result(services: HttpServices, job: Job) -> download.Content:
     spec = (await services.store.specs([job.id])).get(job.id)
     source = PurePosixPath(spec.inputs[0].file.name).stem if spec is not None and spec.inputs else None
     if len(files) > 1:
-        name = f"{source or PurePosixPath(job.plan.pipeline).stem}.zip"
+        name = _file_name(job, source, f"{PurePosixPath(job.plan.pipeline).stem}.zip")
         return download.zip_content(services.blobs, files, name, job.completed_at or job.created_at)
     [file] = [each.file for each in files]
-    name = file.name if source is None else source + PurePosixPath(file.name).suffix
-    return download.file_content(services.blobs, file, label="result", filename=name)
+    return download.file_content(services.blobs, file, label="result", filename=_file_name(job, source, file.name))
+
+
+def _file_name(job: Job, source: str | None, name: str) -> str:
+    pattern = job.plan.result_name
+    if source is None and pattern == RESULT_NAME:  # nothing was uploaded
+        return name
+    return pattern.format(source=source or job.plan.pipeline, name=name, suffix=PurePosixPath(name).suffix)
