@@ -160,7 +160,7 @@ class Settings:
     )
     metrics_port: int = _setting(0, "Port of a worker's own /metrics endpoint, which needs no key. 0: off", port)
     metrics_host: str = _setting(
-        "127.0.0.1", "Address of a worker's own /metrics endpoint. Anyone who reaches another one can read it"
+        "127.0.0.1", "Address of a worker's own /metrics endpoint. Metrics need no key: choose a private address"
     )
     port: int = _setting(3002, "Port to listen on. dev uses 3003", port)
     keyless: bool = _setting(False, "Serve without API keys, to this machine only, as dev does", flag)
@@ -180,7 +180,7 @@ class Settings:
     audit_age: float = _setting(365 * 86_400.0, "Retention of audit entries", seconds)
     sessions_limit: int = _setting(100, "Maximum browser sessions per key. The oldest end first. 0: unlimited", int)
     token_share: float = _setting(
-        0.5, "Share of a key's limits that one token may use. All tokens of a key share such limits of their own", share
+        0.5, "Share of a key's limits that one token may use. All tokens of a key share separate limits", share
     )
     tokens_limit: int = _setting(10_000, "Maximum tokens created per key in 24 hours. 0: unlimited", int)
     queues: dict[str, int] = _setting(  # noqa: RUF009 (a default factory, made by _is)
@@ -200,7 +200,7 @@ class Settings:
     process_per: str = _setting(
         "worker",
         "Whose stages may use the same process, one after another: worker (all), tenant or job. "
-        "tenant and job cost the start of processes",
+        "tenant and job start more processes",
         _word(("worker", "tenant", "job")),
     )
     recycle: int = _setting(1000, "Number of stages a process runs before the worker replaces it", int)

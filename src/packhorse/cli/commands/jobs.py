@@ -78,7 +78,7 @@ def logs(
     tail: Whole | None = None,
     remote: Remote = Remote(),
 ) -> None:
-    """Print what a job's stages have printed.
+    """Print the log of a job's stages.
 
     Args:
         follow: Follow the log until the job has ended.
@@ -115,7 +115,7 @@ def promote(job: JobId, /, *, to: str | None = None, remote: Remote = Remote()) 
 
 
 def pipelines(*, remote: Remote = Remote()) -> None:
-    """List what can be submitted."""
+    """List the pipelines that you can submit."""
     with remote.client() as client:
         found = client.pipelines()
     remote.print_list(

@@ -31,7 +31,7 @@ def workers(*, remote: Remote = Remote()) -> None:
 
 
 def queues(*, remote: Remote = Remote()) -> None:
-    """List the queues: what waits, who serves them, what is paused."""
+    """List the queues: waiting tasks, workers, pauses."""
     with remote.client() as client:
         found = client.queues()
     columns = ("queue", "ready", "oldest", "running", "workers", "slots", "per minute", "waited", "paused")
