@@ -180,7 +180,7 @@ class Settings:
     audit_age: float = _setting(365 * 86_400.0, "Retention of audit entries", seconds)
     sessions_limit: int = _setting(100, "Maximum browser sessions per key. The oldest end first. 0: unlimited", int)
     token_share: float = _setting(
-        0.5, "Share of a key's limits that one token may use. All tokens of a key share separate limits", share
+        0.5, "Share of the limits of its key or user that one token may use. All tokens of a key share limits", share
     )
     tokens_limit: int = _setting(10_000, "Maximum tokens created per key in 24 hours. 0: unlimited", int)
     queues: dict[str, int] = _setting(  # noqa: RUF009 (a default factory, made by _is)
@@ -257,17 +257,17 @@ class Settings:
     )
     downloads_per: str = _setting(
         "user",
-        "What the download limits apply to: each user (the user_id of the job; a token counts by itself), or each key",
+        "What the download limits apply to: each user (the user_id of the job) or each key. A pipeline may differ",
         _word(("user", "key")),
     )
-    downloads_at_once: int = _setting(10, "Maximum concurrent downloads per user or token. 0: unlimited", int)
-    downloads_per_10s: int = _setting(5, "Maximum downloads started per user or token in 10 s. 0: unlimited", int)
-    downloads_per_minute: int = _setting(20, "Maximum downloads started per user or token in 60 s. 0: unlimited", int)
+    downloads_at_once: int = _setting(10, "Maximum concurrent downloads per user or key. 0: unlimited", int)
+    downloads_per_10s: int = _setting(5, "Maximum downloads started per user or key in 10 s. 0: unlimited", int)
+    downloads_per_minute: int = _setting(20, "Maximum downloads started per user or key in 60 s. 0: unlimited", int)
     download_bytes_per_hour: int = _setting(
-        1024**3, "Maximum bytes downloaded per user or token in an hour. 0: unlimited", size
+        1024**3, "Maximum bytes downloaded per user or key in an hour. 0: unlimited", size
     )
     download_bytes_per_day: int = _setting(
-        6 * 1024**3, "Maximum bytes downloaded per user or token in 24 hours. 0: unlimited", size
+        6 * 1024**3, "Maximum bytes downloaded per user or key in 24 hours. 0: unlimited", size
     )
     download_timeout: float = _setting(300.0, "Time limit for one download. 0: none", seconds)
     promote_to: str = _setting(

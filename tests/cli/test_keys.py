@@ -105,9 +105,12 @@ def test_who_has_a_key_asks_the_server(tell: Tell, tmp_path: Path) -> None:
     assert foreign.code == 3
 
 
-def test_limits_are_told_as_people_write_them_and_as_numbers_in_json(tell: Tell, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("per", "left"), [("key", "5.0 GiB"), ("user", "per user")])
+def test_limits_are_told_as_people_write_them_and_as_numbers_in_json(
+    tell: Tell, tmp_path: Path, per: str, left: str
+) -> None:
     place = Place(
-        tmp_path / "place", keyless=False, downloads_per="key", download_bytes_per_day=5 * 1024**3, api_limit=10_000
+        tmp_path / "place", keyless=False, downloads_per=per, download_bytes_per_day=5 * 1024**3, api_limit=10_000
     )
     place.folder.mkdir()
     publish(place)
@@ -117,6 +120,6 @@ def test_limits_are_told_as_people_write_them_and_as_numbers_in_json(tell: Tell,
         numbers = {each["name"]: each for each in tell("keys", "limits", admin, "--json").json["items"]}
 
     lines = [line.split() for line in told.out.splitlines()]
-    assert ["bytes-day", "bytes", "5.0", "GiB", "1", "d", "5.0", "GiB"] in lines
+    assert ["bytes-day", "bytes", "5.0", "GiB", "1", "d", *left.split()] in lines
     assert "10,000" in told.out
     assert (numbers["bytes-day"]["limit"], numbers["bytes-day"]["window_seconds"]) == (5 * 1024**3, 86_400)

@@ -66,6 +66,13 @@ def test_a_pipeline_declares_limits_of_its_downloads() -> None:
     assert defined(App("words")).downloads is None
 
 
+def test_whom_downloads_are_counted_for_is_as_the_settings_say_unless_declared() -> None:
+    limits = [defined(App("words"), downloads=given).downloads for given in ({"at_once": 1}, {"per": "user"})]
+
+    assert [each.per for each in limits if each is not None] == [None, "user"]
+    assert b'"per":"user"' in json.encode(limits[1])
+
+
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
@@ -85,3 +92,17 @@ def test_download_limits_that_make_no_sense_are_refused(wrong: Any, text: str) -
 def test_a_name_of_the_result_that_cannot_be_made_is_refused(wrong: Any) -> None:
     with pytest.raises(DefinitionError, match="result_name"):
         defined(App("words"), result_name=wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["{source.__class__}", "{source[0]}", "{name:>999999999}", "{name!r}", "{name:{suffix}}", "{}", "a}"]
+)
+def test_a_name_of_the_result_has_only_bare_fields(wrong: str) -> None:
+    with pytest.raises(
+        DefinitionError, match=r"result_name takes a pattern of \{source\}, \{name\} and \{suffix\}, not"
+    ):
+        defined(App("words"), result_name=wrong)
+
+
+def test_a_name_of_the_result_can_have_braces() -> None:
+    assert defined(App("words"), result_name="{{{source}}}{suffix}").result_name == "{{{source}}}{suffix}"

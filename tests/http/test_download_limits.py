@@ -1,21 +1,25 @@
-"""Charges that a request was just being given when it ended, or that cannot be given back."""
+"""Whom a download is charged to; charges of a request that ended while it was admitted; lost refunds."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from packhorse.auth.access import LOCAL
+from packhorse.auth.access import LOCAL, Caller
 from packhorse.auth.audit_log import Auditor
+from packhorse.core.plan import DownloadLimits
 from packhorse.errors import StoreUnavailable, TooManyDownloads
 from packhorse.factory import open_store
 from packhorse.http.download import Content, Download, Downloads
 from packhorse.settings import Settings
 from packhorse.store.base import Charge, Spent, Store
 from packhorse.store.collections import audit as audit_records
+from tests.contract import builders
 from tests.contract.builders import ONE, submission
 from tests.http.test_stream import Line, Source
 
@@ -65,6 +69,38 @@ async def used(store: Store) -> list[int]:
     limits = downloads(store).limits_of(LOCAL, ONE, "ann")
     spent = await store.spend([each.charge(whose, 0) for each, whose in limits])
     return [each.most - left for (each, _), left in zip(limits, spent.left, strict=True)]
+
+
+def charged(caller: Caller, user: str, *, per: str = "user", declared: DownloadLimits | None = None) -> list[str]:
+    """The counters of the limit on concurrent downloads."""
+    counting = Downloads(replace(SETTINGS, downloads_per=per), None, None)  # type: ignore[arg-type]
+    limits = counting.limits_of(caller, builders.plan(builders.stage("only"), downloads=declared), user)
+    return [each.charge(whose, 1).name for each, whose in limits if each.unit == "concurrent-requests"]
+
+
+def test_users_of_different_tenants_never_share_a_counter() -> None:
+    owners = [("a", "b/c"), ("a/b", "c"), ("a%2Fb", "c"), ("a", "b%2Fc")]
+
+    counters = {charged(structs.replace(LOCAL, tenant=tenant), user)[0] for tenant, user in owners}
+
+    assert len(counters) == len(owners)
+
+
+@pytest.mark.parametrize(
+    ("declared", "per", "counter"),
+    [
+        (None, "user", "ratelimit:downloads:default/ann"),
+        (None, "key", "ratelimit:downloads:service"),
+        (DownloadLimits(at_once=2), "user", "ratelimit:convert-downloads:default/ann"),
+        (DownloadLimits(at_once=2), "key", "ratelimit:convert-downloads:service"),
+        (DownloadLimits("user", at_once=2), "key", "ratelimit:convert-downloads:default/ann"),
+        (DownloadLimits("key", at_once=2), "user", "ratelimit:convert-downloads:service"),
+    ],
+)
+def test_whom_a_download_is_counted_for_is_declared_or_set(
+    declared: DownloadLimits | None, per: str, counter: str
+) -> None:
+    assert charged(structs.replace(LOCAL, client="service"), "ann", per=per, declared=declared) == [counter]
 
 
 async def test_who_is_cancelled_while_being_admitted_gives_everything_back(store: Store) -> None:

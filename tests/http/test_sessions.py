@@ -16,7 +16,7 @@ from packhorse.auth.authenticate import session_cookie
 from packhorse.factory import open_store
 from packhorse.store.base import Store
 from tests.http.conftest import publish
-from tests.http.keyed import asking, audited, key
+from tests.http.keyed import BASE, asking, audited, key
 from tests.http.processes import Place
 from tests.journey.site import until
 
@@ -487,9 +487,18 @@ async def test_the_rest_of_the_limits_of_a_key_is_told(http: Http, store: Store,
         return {each["name"]: each for each in items}
 
     limits = await limits_of(service)
-    assert limits.keys() == {"api"}, "downloads are counted per user"
+    assert {name: each["left"] for name, each in limits.items() if name != "api"} == {
+        "downloads": None,
+        "bytes-day": None,
+    }, "downloads are counted per user, and this key is for any"
+    assert limits["bytes-day"]["limit"] == place.settings.download_bytes_per_day
     assert limits["api"]["limit"] == place.settings.api_limit
     assert limits["api"]["left"] < place.settings.api_limit
+    page = (await http.get(f"{BASE.removesuffix('/api/v1/')}/keys/{service}", headers=admin)).text
+    assert page.count("per user") == 2
+    async with asking(place.but(api_limit=0)) as unlimited:
+        items = (await unlimited.get(f"keys/{service}/limits", headers=admin)).json()["items"]
+    assert {each["left"] for each in items} == {None}
     limits = await limits_of(personal.id)
     assert limits["bytes-day"] == {
         "name": "bytes-day",

@@ -169,7 +169,7 @@ async def test_each_visitor_of_a_website_has_downloads_of_its_own(place: Place, 
     jobs = [await finished(store, blobs, {"a.txt": b"one"}, None, user=f"visitor-{n}") for n in range(8)]
     service, text = await keys.create(store, "default", ("submit", "read"), by="cli")
     link = await token_of(store, jobs[0], service.id)
-    async with asking(place.but(downloads_per_10s=2)) as http:
+    async with asking(place.but(downloads_per_10s=4)) as http:
 
         async def fetch(job: Job, headers: dict[str, str]) -> int:
             return (await http.get(f"jobs/{job.id}/result", headers=headers)).status_code
@@ -181,8 +181,24 @@ async def test_each_visitor_of_a_website_has_downloads_of_its_own(place: Place, 
 
     wait = refused.headers["Retry-After"]
     problem = refused.json()
-    assert problem["detail"] == f"Too many downloads for user visitor-0 (limit 2 in 10 s). Retry in {wait} s."
+    assert problem["detail"] == f"Too many downloads for user visitor-0 (limit 4 in 10 s). Retry in {wait} s."
     assert (problem["policy"], problem["retry_after"]) == ("downloads-10s", int(wait))
+
+
+async def test_many_links_do_not_give_a_user_more_downloads(place: Place, store: Store, blobs: Blobs) -> None:
+    jobs = [await finished(store, blobs, {"a.txt": b"one"}, None, user=user) for user in ("ann", "ann", "bob")]
+    links = [(job, await token_of(store, job)) for job in jobs for _ in range(2)]
+    async with asking(place.but(downloads_per_minute=3)) as http:
+
+        async def refusal(job: Job, headers: dict[str, str]) -> str | None:
+            answer = await http.get(f"jobs/{job.id}/result", headers=headers)
+            return answer.json()["policy"] if answer.status_code == 429 else None
+
+        of_ann = [await refusal(*link) for link in links[:4] for _ in range(3)]
+        of_bob = await refusal(*links[4])
+
+    assert of_ann == [None, None, "token-downloads-minute", None, *["downloads-minute"] * 8]
+    assert of_bob is None
 
 
 async def test_a_pipeline_declares_its_own_download_limits(place: Place, store: Store, blobs: Blobs) -> None:

@@ -86,8 +86,8 @@ class Revive(Struct, frozen=True, array_like=True):
 class DownloadLimits(Struct, frozen=True, omit_defaults=True):
     """How much of a pipeline's results may be downloaded. None: as the settings say. 0: unlimited."""
 
-    per: Literal["user", "key"] = "user"
-    """Whom it is counted for: the job's user, or the token that is used instead of a key; or the key."""
+    per: Literal["user", "key"] | None = None
+    """Whom it is counted for: the job's user, or the key. A token may use only a share of either."""
     at_once: int | None = None
     per_10s: int | None = None
     per_minute: int | None = None

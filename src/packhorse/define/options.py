@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +21,9 @@ Size = int | str
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 SIZES = {"": 1, "b": 1} | {k + b: 1024**power for power, k in enumerate("kmgt", 1) for b in ("", "b", "ib")}
+
+BARE = {(name, "", None) for name in ("source", "name", "suffix")} | {(None, None, None)}
+"""What `string.Formatter.parse` finds after each text of a valid `result_name`."""
 
 _NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
 _PART = re.compile(rf"\s*{_NUMBER}\s*(ms|s|m|h|d|w)")
@@ -122,7 +126,7 @@ class DownloadOptions(TypedDict, total=False):
     """Limits of a pipeline's downloads. What is left out is as in the settings; 0 means unlimited."""
 
     per: Literal["user", "key"]
-    """Whom a download is counted for: the job's user (or the token that is used), or the key. Default: ``user``."""
+    """Whom a download is counted for: the job's user, or the key. Default: the settings, which say ``user``."""
     at_once: int
     """Concurrent downloads."""
     per_10s: int
@@ -258,12 +262,16 @@ def pipeline_limits(
 
 
 def _result_name(value: str) -> str:
+    """Without attributes, items, conversions and formats: a width could ask for any amount of memory."""
+    check_label("result_name", value)
+    message = f"result_name takes a pattern of {{source}}, {{name}} and {{suffix}}, not {value!r}"
     try:
-        value.format(source="s", name="n", suffix=".x")
-    except (AttributeError, IndexError, KeyError, ValueError):
-        message = f"result_name takes a pattern of {{source}}, {{name}} and {{suffix}}, not {value!r}"
-        raise ValueError(message) from None
-    return check_label("result_name", value)
+        is_bare = {each[1:] for each in string.Formatter().parse(value)} <= BARE
+    except ValueError as error:
+        raise ValueError(message) from error
+    if not is_bare:
+        raise ValueError(message)
+    return value
 
 
 def _downloads(value: DownloadOptions) -> plan.DownloadLimits:
@@ -271,8 +279,8 @@ def _downloads(value: DownloadOptions) -> plan.DownloadLimits:
         raise ValueError(f'downloads takes a mapping such as {{"per_minute": 20}}, not {value!r}')
     check_names(value, DownloadOptions, "downloads")
     given: dict[str, Any] = dict(value)
-    per = given.pop("per", "user")
-    if per not in ("user", "key"):
+    per = given.pop("per", None)
+    if per not in (None, "user", "key"):
         raise ValueError(f'downloads: per can only be "user" or "key", not {per!r}')
     found = {name: size(each) if name.startswith("bytes") else each for name, each in given.items()}
     return plan.DownloadLimits(per, **{name: check_int(f"downloads: {name}", each, 0) for name, each in found.items()})

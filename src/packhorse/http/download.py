@@ -53,6 +53,7 @@ LOCAL, EXTRA, SIZES, CENTRAL, END, END64 = 30, 20, 24, 46, 22, 76
 """Bytes in a zip archive, without names: the header before each file, with the field for large sizes; after it; about
 it in the directory at the end; the end itself, and what precedes that of a large archive."""
 
+QUOTED = str.maketrans({"%": "%25", "/": "%2F"})
 NOBODY = "local"
 """The client that downloads are counted for if the server needs no key."""
 DAY = 86_400.0
@@ -239,20 +240,24 @@ class Downloads:
             Limit("bytes-hour", settings.download_bytes_per_hour, 3600.0, "content-bytes", errors.QuotaExceeded),
             Limit("bytes-day", settings.download_bytes_per_day, DAY, "content-bytes", errors.QuotaExceeded),
         )
-        self._per = settings.downloads_per
 
-    def limits_of(self, caller: Caller, plan: Plan | None, user: str | None) -> list[tuple[Limit, str]]:
+    def is_per_key(self, plan: Plan | None) -> bool:
+        """Whether downloads are counted for the key, and not for the job's user."""
+        declared = plan.downloads if plan is not None else None
+        return (self._settings.downloads_per if declared is None or declared.per is None else declared.per) == "key"
+
+    def limits_of(self, caller: Caller, plan: Plan | None, user: str) -> list[tuple[Limit, str]]:
         """The limits of a download of this user's job, each with whom it is counted for.
 
-        Without a plan, those of all pipelines that declare none. Without a user, those of the key.
+        A token is charged twice: its share by itself, and all of it for the user, or for all tokens of its key.
+        Without a plan, the limits of all pipelines that declare none.
         """
-        declared = plan.downloads if plan is not None else None
-        if (self._per if declared is None else declared.per) == "key":
+        if self.is_per_key(plan):
             whole = self._limits(plan, "this key", caller.client or NOBODY)
-            return [*((self._token_share(each), caller.token) for each, _ in whole if caller.token), *whole]
-        if caller.token:
-            return self._limits(plan, "this token", caller.token)
-        return [] if user is None else self._limits(plan, f"user {user}", f"{caller.tenant}/{user}")
+        else:
+            whose = f"{caller.tenant.translate(QUOTED)}/{user.translate(QUOTED)}"
+            whole = self._limits(plan, f"user {user}", whose)
+        return [*((self._token_share(each), caller.token) for each, _ in whole if caller.token), *whole]
 
     def _limits(self, plan: Plan | None, who: str, whose: str) -> list[tuple[Limit, str]]:
         """A pipeline that declares limits has counters of its own; all others share one set."""

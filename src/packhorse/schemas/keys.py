@@ -48,14 +48,15 @@ class KeysPage(TypedDict):
 class LimitDocument(TypedDict):
     """A limit, and what a key has left of it; of unfinished jobs and stored bytes, what its tenant has left.
 
-    A limit on concurrent requests, and a quota of a tenant, have no window.
+    A limit on concurrent requests, and a quota of a tenant, have no window. ``left`` is null if it is counted per user
+    and the key is for any user.
     """
 
     name: str
     unit: Unit
     limit: int
     window_seconds: float | None
-    left: int
+    left: int | None
 
 
 class LimitsPage(TypedDict):
@@ -136,7 +137,7 @@ def session_to_json(session: Session, current: str = "") -> ListedSessionDocumen
     }
 
 
-def limit_to_json(name: str, unit: Unit, most: int, window: float, left: int) -> LimitDocument:
+def limit_to_json(name: str, unit: Unit, most: int, window: float, left: int | None) -> LimitDocument:
     window_seconds = window if unit in ("requests", "content-bytes") else None
     return {"name": name, "unit": unit, "limit": most, "window_seconds": window_seconds, "left": left}
 

@@ -283,7 +283,8 @@ def _limit(limit: Json) -> Sequence[object]:
     is_bytes = limit["unit"] == "content-bytes"
     say = formatting.size if is_bytes else formatting.number
     window = "" if limit["window_seconds"] is None else formatting.duration(limit["window_seconds"])
-    return limit["name"], "bytes" if is_bytes else limit["unit"], say(limit["limit"]), window, say(limit["left"])
+    left = "per user" if limit["left"] is None else say(limit["left"])
+    return limit["name"], "bytes" if is_bytes else limit["unit"], say(limit["limit"]), window, left
 
 
 def _line(entry: Json) -> Sequence[object]:

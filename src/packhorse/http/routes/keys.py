@@ -9,13 +9,14 @@ from litestar.params import FromQuery, QueryParameter
 from msgspec import Struct, field
 
 from packhorse.auth.access import ANY, Caller
+from packhorse.auth.rate_limits import Limit
 from packhorse.errors import JobNotFound, KeyNotFound, SessionNotFound, TooMany
 from packhorse.http.openapi import error_responses, json_body
 from packhorse.http.requests import LARGEST, HttpRequest, Id, PageSize, read_json
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import keys
 from packhorse.schemas import keys as schemas
-from packhorse.store.counters import Counts
+from packhorse.store.counters import Charge, Counts
 
 Before = Annotated[int | None, QueryParameter(ge=1, le=LARGEST)]
 
@@ -94,7 +95,10 @@ async def get_key(services: FromServices, caller: FromCaller, key_id: Id) -> sch
 
 @get("/keys/{key_id:str}/limits", scope="admin", responses=error_responses(KeyNotFound))
 async def key_limits(services: FromServices, caller: FromCaller, key_id: Id) -> schemas.LimitsPage:
-    """What is left of the limits of a key. A key and the key that replaces it share their limits."""
+    """What is left of the limits of a key. A key and the key that replaces it share their limits.
+
+    If downloads are limited per user, and the key is for any user, `left` is null for their limits.
+    """
     return {"items": await limits_left(services, caller, key_id), "next": None}
 
 
@@ -162,18 +166,27 @@ async def end_session(services: FromServices, caller: FromCaller, session_id: Id
 
 
 async def limits_left(services: HttpServices, caller: Caller, key_id: str) -> list[schemas.LimitDocument]:
-    """Raises KeyNotFound."""
+    """Of limits per user, a key for any user has no count. Raises KeyNotFound."""
     key = await keys.find_key(services, caller, key_id)
     client, owner = key.client, Caller(key.tenant, frozenset(), client=key.client)
     plans = [None, *(each.plan for each in await services.catalog.all() if each.plan.downloads is not None)]
-    limits = [limit for plan in plans for limit in services.downloads.limits_of(owner, plan, key.user)]
-    found = [(each, each.charge(whose, 0)) for each, whose in limits]
+    found: list[tuple[Limit, Charge]] = []
+    uncounted: list[Limit] = []
+    for plan in plans:
+        limits = services.downloads.limits_of(owner, plan, key.user or "")
+        if key.user is None and not services.downloads.is_per_key(plan):
+            uncounted += [each for each, _ in limits]
+        else:
+            found += [(each, each.charge(whose, 0)) for each, whose in limits]
     if services.authenticator.rates is not None:
         found.insert(0, (services.authenticator.limit, services.authenticator.rates.charge(client, 0)))
     spent = await services.store.spend([charge for _, charge in found])
     shown = [
         schemas.limit_to_json(each.name, each.unit, each.most, each.window, left)
-        for (each, _), left in zip(found, spent.left, strict=True)
+        for each, left in [
+            *zip((limit for limit, _ in found), spent.left, strict=True),
+            *((limit, None) for limit in uncounted),
+        ]
     ]
     jobs, size = services.settings.quotas or (0, 0)
     used = await services.store.count_by_status(0, tenant=caller.tenant) if jobs or size else Counts()
