@@ -231,7 +231,7 @@ class Ledger:
         self.erased.add(job_id)
         if job is not None:
             due = job.purge_at
-            is_deleted = due == job.updated_at  # by a caller, whatever its clock said
+            is_deleted = job.is_purging and due == job.updated_at  # by a caller, whatever its clock said
             self.expect(
                 job.status.is_terminal and due is not None and (is_deleted or due <= now),
                 "I11",

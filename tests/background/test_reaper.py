@@ -11,7 +11,7 @@ import pytest
 from packhorse.background.reaper import BATCH, Reaper
 from packhorse.core.models import Job
 from packhorse.core.plan import Status
-from packhorse.errors import CorruptRecord, StoreUnavailable
+from packhorse.errors import CorruptRecord, NotAllowed, PackhorseError, StoreUnavailable
 from packhorse.jobs.transact import Transactor, Verb
 from packhorse.store.base import Claim, Store
 from tests.contract.builders import (
@@ -342,13 +342,15 @@ async def test_a_lease_that_is_overdue_when_it_appears_is_left_to_its_worker_for
     assert await is_lost(store, claimed)
 
 
-def break_jobs(transact: Transactor, monkeypatch: pytest.MonkeyPatch, broken: Collection[str]) -> None:
+def break_jobs(
+    transact: Transactor, monkeypatch: pytest.MonkeyPatch, broken: Collection[str], error: PackhorseError | None = None
+) -> None:
     """Nothing of these jobs can be written."""
     real = Transactor.__call__
 
     async def call(self: Transactor, job_id: str, verb: Verb, **options: Any) -> Job:
         if job_id in broken:
-            raise CorruptRecord(what="state", job_id=job_id, reason="test")
+            raise error or CorruptRecord(what="state", job_id=job_id, reason="test")
         return await real(self, job_id, verb, **options)
 
     monkeypatch.setattr(Transactor, "__call__", call)
@@ -395,6 +397,59 @@ async def test_a_page_of_jobs_that_cannot_be_failed_does_not_hide_those_behind_t
 
     assert errors > 0
     assert (await held(store, job.id)).status is Status.FAILED
+
+
+async def test_the_reaper_rests_if_a_page_of_jobs_past_their_deadline_must_not_be_failed(
+    store: Store, watch: Watch, transact: Transactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = await submit_many(store, BATCH + 1, plan(stage("only"), deadline=LEASE / 2))
+    break_jobs(transact, monkeypatch, ids(left), NotAllowed(verb="expire", status="completed"))
+    await watch.over(LEASE)
+
+    answers = [await watch.reaper.tick() for _ in range(5)]
+
+    assert answers[-1] == TICK
+
+
+# Delays
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_delays_that_are_not_restarted_hide_none_behind_them_and_the_reaper_rests(
+    store: Store, watch: Watch, transact: Transactor, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    left = await submit_many(store, BATCH + 1, delay=1.0 if is_refused else HOUR, now=watch.wall() + 2 * HOUR)
+    job = await submit(store, delay=1.0, now=watch.wall() + HOUR)
+    if is_refused:
+        break_jobs(transact, monkeypatch, ids(left), NotAllowed(verb="start", status="completed"))
+    await watch.over(LEASE)
+
+    answers = [await watch.reaper.tick() for _ in range(5)]
+
+    assert answers[-1] == TICK
+    assert (await held(store, job.id)).not_before < watch.wall() + LEASE
+    assert [await held(store, each.id) for each in left] == left
+
+
+async def test_a_delay_that_somebody_else_has_changed_is_not_reported_as_restarted(
+    store: Store, watch: Watch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    job, other = [await submit(store, delay=1.0, now=watch.wall() + HOUR) for _ in range(2)]
+    real = Transactor.__call__
+
+    async def call(self: Transactor, job_id: str, verb: Verb, **options: Any) -> Job:
+        if job_id == job.id:
+            await cancel(store, job_id)
+        return await real(self, job_id, verb, **options)
+
+    monkeypatch.setattr(Transactor, "__call__", call)
+
+    await watch.over(LEASE + TICK)
+
+    said = [record.getMessage() for record in caplog.records if "its delay begins now" in record.getMessage()]
+    assert (await held(store, job.id)).status is Status.CANCELLED
+    assert len(said) == 1
+    assert other.id in said[0]
 
 
 # Deadlines

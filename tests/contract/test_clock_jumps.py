@@ -19,7 +19,7 @@ from packhorse.core.plan import Backoff
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from packhorse.store.redis import client
-from tests.contract.builders import BROKEN, HOUR, LEASE, ONLY, claim, held, lease_of, made, plan, stage, started
+from tests.contract.builders import BROKEN, HOUR, LEASE, ONLY, claim, held, lease_of, made, plan, stage, started, submit
 from tests.contract.stores import STORES, Clock, open_at
 from tests.store.postgres.inside import connected
 from tests.worker.faulty import Faults, wrapped
@@ -177,6 +177,20 @@ async def test_a_retry_that_began_while_the_clock_was_days_ahead_waits_for_its_b
     assert before == []
     assert [(each.job.id, each.task) for each in await claim(store)] == [(claimed.job.id, ONLY)]
     assert (await store.overdue(10, queued_after=0.0)).tasks == []
+
+
+async def test_a_delay_of_hours_does_not_end_early_because_the_clock_was_behind_for_a_while(
+    server: Server, store: Store
+) -> None:
+    watch = Watch(store)
+    job = await submit(store, LASTING, delay=6 * HOUR, now=server.now() - HOUR)
+
+    await server.set_ahead(-12 * HOUR)
+    await watch.over((DOUBT + 3) * LEASE)
+    await server.set_ahead(0.0)
+
+    assert await held(store, job.id) == job
+    assert await claim(store) == []
 
 
 async def test_a_clock_that_is_set_ahead_while_the_reaper_looks_costs_nobody_an_attempt(

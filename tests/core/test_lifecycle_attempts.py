@@ -387,6 +387,15 @@ def test_a_delay_that_has_begun_before_now_goes_on() -> None:
     assert lifecycle.restart_delay(job, ONLY, now=LATER) is None
 
 
+@pytest.mark.parametrize(("ahead", "is_restarted"), [(49.0, False), (51.0, True)])
+def test_a_delay_begins_again_only_if_the_clock_was_ahead_by_ten_times_it(ahead: float, is_restarted: bool) -> None:
+    job = lifecycle.later(running(), ONLY, token="t", seconds=5.0, now=LATER + ahead).after
+
+    change = lifecycle.restart_delay(job, ONLY, now=LATER)
+
+    assert (change is not None) == is_restarted
+
+
 def test_the_delay_of_a_task_that_runs_does_not_begin_again() -> None:
     assert lifecycle.restart_delay(running(), ONLY, now=0.0) is None
 

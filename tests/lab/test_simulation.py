@@ -9,11 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from lab.ledger import Ledger
 from lab.model_store import METHODS
 
+from packhorse.core import lifecycle
 from tests import layout
+from tests.core.plans import NOW, completed
 
 ROOT = Path(__file__).parents[2]
+DAY = 86_400.0
 LIMIT = 240.0
 """Seconds: a simulation takes one, and waits for nothing."""
 
@@ -42,6 +46,19 @@ def test_fixed_seeds_break_no_promise_and_replay_exactly() -> None:
     assert len(traces) == 6
     assert len(repeated) == 2
     assert repeated < traces
+
+
+def test_only_a_job_that_a_caller_deleted_may_be_erased_before_its_time() -> None:
+    ended = completed()
+    wrong = (ended.purge_at or NOW) + DAY
+    deleted, purged = lifecycle.delete(ended, now=wrong), lifecycle.purge(ended, now=wrong)
+    assert purged is not None
+
+    for job, broken in ((deleted.after, []), (purged.after, ["I11"]), (ended, ["I11"])):
+        ledger = Ledger(10.0, lambda: NOW, lambda _: None, lambda: (0.0, 0.0))
+        ledger.jobs[job.id] = job
+        ledger.job_erased(job.id, NOW)
+        assert [violation.invariant for violation in ledger.violations] == broken
 
 
 @pytest.mark.parametrize("bug", ["cancel-is-read-only-at-the-start", "slot-is-released-before-the-terminal-write"])

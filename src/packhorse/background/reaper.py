@@ -11,7 +11,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from packhorse import host
-from packhorse.background.steady_clock import SteadyClock
+from packhorse.background.steady_clock import DOUBT, SteadyClock
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job, TaskId
@@ -127,8 +127,9 @@ class Reaper:
         """By the time that was observed, and not by what the store says next: that read may be the wrong one."""
         found = {job.id: job for job in await self._store.expired(self._expired.limit())}
         for job_id in self._expired.ripe(found):
-            with stuck.collect(), self._expired.set_aside(job_id), suppress(Conflict, Refused):
-                await self._transact(job_id, lambda job: lifecycle.expire(job, now=now))
+            with stuck.collect(), self._expired.set_aside(job_id):
+                if not await self._change(job_id, partial(lifecycle.expire, now=now)):
+                    self._expired.rest(job_id)
         return self._expired.has_more
 
     async def _restart_delays(self, now: float, stuck: StuckJobs) -> bool:
@@ -142,10 +143,11 @@ class Reaper:
         found: dict[_Key, tuple[Job, TaskId]] = {(job.id, task, None): (job, task) for job, task in late.tasks}
         for key in self._future.ripe(found):
             job, task = found[key]
-            with stuck.collect(), self._future.set_aside(key), suppress(Conflict, Refused), traced(job.trace_id):
-                after = await self._transact(job.id, partial(lifecycle.restart_delay, at=task, now=now))
-                if after.version > job.version:
+            with stuck.collect(), self._future.set_aside(key), traced(job.trace_id):
+                if await self._change(job.id, partial(lifecycle.restart_delay, at=task, now=now)):
                     log.delay_restarted(job.id, task.stage)
+                else:
+                    self._future.rest(key, DOUBT)  # as it is, unless the clock jumps
         if not self._future.has_more:
             self._next_delays = self._monotonic() + self._lease
         return self._future.has_more
@@ -171,17 +173,25 @@ class Reaper:
     async def _repair(self, job: Job, verb: Verb) -> None:
         """Only if the job is as it was when its lease was looked up: the two change together."""
 
+        def decide(found: Job) -> Change | None:
+            return verb(found) if (found.version, found.lineage) == (job.version, job.lineage) else None
+
+        if await self._change(job.id, decide):
+            log.lease_repaired(job.id)
+
+    async def _change(self, job_id: str, verb: Verb) -> bool:
+        """Whether the verb has changed the job; False if there was nothing to do, or somebody else was faster."""
         change: Change | None = None
 
         def decide(found: Job) -> Change | None:
             nonlocal change
-            change = verb(found) if (found.version, found.lineage) == (job.version, job.lineage) else None
+            change = verb(found)
             return change
 
         with suppress(Conflict, Refused):
-            await self._transact(job.id, decide)
-            if change is not None:
-                log.lease_repaired(job.id)
+            await self._transact(job_id, decide)
+            return change is not None
+        return False
 
 
 class _Pages(Generic[K]):
@@ -214,8 +224,8 @@ class _Pages(Generic[K]):
         self.has_more = len(ripe) > BATCH or (len(found) == self._limit < MOST and (is_new or bool(ripe)))
         return ripe[:BATCH]
 
-    def rest(self, key: K) -> None:
-        self._not_before[key] = self._monotonic() + self._rest
+    def rest(self, key: K, times: int = 1) -> None:
+        self._not_before[key] = self._monotonic() + times * self._rest
 
     @contextmanager
     def set_aside(self, key: K) -> Iterator[None]:

@@ -38,6 +38,9 @@ WORKER_LOST = Failure(error_codes.WORKER_LOST, "The worker died or went silent w
 DEADLINE = Failure(error_codes.DEADLINE, "The job did not end before its deadline.", permanent=True)
 ORPHANED = Failure(error_codes.ORPHANED, "No worker started the job in time.", permanent=True)
 
+DWARFED = 10
+"""How many times as long as a delay the clock's error must be before the delay begins again."""
+
 
 def slot_key(tenant: str, user: str, slot: str) -> str:
     """One key per (tenant, user, slot). Escaped, so that no user name can produce another tenant's key."""
@@ -217,10 +220,14 @@ def drop_lease(job: Job, at: TaskId, *, now: float) -> Change | None:
 def restart_delay(job: Job, at: TaskId, *, now: float) -> Change | None:
     """Let the delay of a task begin now that was queued by a clock which was ahead. No change if it was queued earlier.
 
-    A backoff of seconds that begins while the store's clock is days ahead would last for days.
+    A backoff of seconds that begins while the store's clock is days ahead would last for days. But maybe the clock was
+    right then and is behind now, and once it is corrected the task would start too early. So the delay begins again
+    only if the clock was wrong by more than `DWARFED` times as much: then little of it can be lost.
     """
     task = job.task(at)
-    if task is None or task.status is not PENDING or task.ready_at is None or task.ready_at - task.delay <= now:
+    if task is None or task.status is not PENDING or task.ready_at is None:
+        return None
+    if task.ready_at - task.delay - now <= DWARFED * task.delay:
         return None
     draft = _draft(job, "start", now).do(changes.TakeBack(at))
     not_before = now + task.delay
