@@ -114,6 +114,49 @@ def test_the_first_bytes_say_what_a_file_is(kind: str) -> None:
                 Accepts(kind).check_content("f", f"a{kind}", "", head)
 
 
+UTF_16 = '\ufeff{"a": 1}'.encode("utf-16-le")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "head"),
+    [
+        ("text/*", "a.csv", b"BMI,age,weight,height\n"),
+        ("text/*", "a.txt", b"The free software that"),
+        ("text/*", "a.txt", UTF_16),
+        ("application/*", "a.json", UTF_16),
+        ("application/*", "a.bin", b"BM and whatever else there is"),
+        (".tiff", "a.tiff", b"II+\0\x08\0\0\0"),
+        ("image/*", "a.tiff", b"II+\0\x08\0\0\0"),
+        (".wav", "a.wav", b"RF64\xff\xff\xff\xffWAVEds64"),
+        (".pdf", "a.pdf", b"\n\n%PDF-1.4"),
+        ("image/avif", "a.avif", b"\0\0\0\x20ftypmif1"),
+        ("image/*", "a.heic", b"\0\0\0\x20ftypheis"),
+        ("image/*", "a.svgz", b"\x1f\x8b\x08\0"),
+        (".flac", "a.flac", b"ID3\4\0\0\0\0\0\0"),
+        (".mp3", "a.mp3", bytes(32)),
+        (".mp4", "a.mp4", b"\0\0\0\x18stypmsdh"),
+        (".zip", "a.zip", b"PK\7\x08PK\3\4"),
+        (".mov", "a.mov", b"\0\0\0\x08wide\0\0\0\0mdat"),
+    ],
+)
+def test_unusual_beginnings_of_a_kind_are_not_refused(kind: str, name: str, head: bytes) -> None:
+    Accepts(kind).check_content("f", name, "", head)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "head"),
+    [
+        ("text/*", "a.csv", CONTENTS[".png"]),
+        ("image/*", "a.png", CONTENTS[".pdf"]),
+        ("audio/*", "a.mp3", CONTENTS[".zip"]),
+        (".bmp", "a.bmp", CONTENTS[".gif"]),
+    ],
+)
+def test_content_that_contradicts_the_kind_is_refused(kind: str, name: str, head: bytes) -> None:
+    with pytest.raises(UnsupportedMedia):
+        Accepts(kind).check_content("f", name, "", head)
+
+
 def test_a_kind_without_a_signature_and_one_that_opted_out_take_any_content() -> None:
     Accepts(".onnx", "text/*").check_content("f", "a.onnx", "", b"%PDF-")
     Accepts("image/*").check_content("f", "a.svg", "", b"<svg/>")

@@ -179,7 +179,7 @@ def test_with_a_script_the_chosen_file_is_still_chosen_after_a_mistake(page: Pag
     check_access(page)
     page.locator("#f-size").fill("")
 
-    assert submitted(page, client)["result"]["bytes"] == 5
+    assert submitted(page, client)["result"]["bytes"] == 8
 
 
 def test_a_file_of_the_wrong_kind_or_size_is_refused_at_its_field(anybody: Page) -> None:

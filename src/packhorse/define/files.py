@@ -267,11 +267,12 @@ def _matches(kind: str, name: str, given: set[str]) -> bool:
 def _is_content(kind: str, claims: tuple[str, str], found: str | None) -> bool:
     """Whether a file of this name and media type, with content of the format ``found``, can be of this kind."""
     if kind.endswith("/*"):
-        if found is not None:
-            return signatures.is_of(kind[:-2], found)
-        return not any(map(signatures.format_of, claims))  # of a kind without a signature, such as SVG or plain text
+        claimed = [name for name in map(signatures.format_of, claims) if name is not None]
+        if any(signatures.fits(name, found) for name in claimed):
+            return True
+        return not claimed if found is None else signatures.is_of(kind[:-2], found)
     expected = signatures.format_of(kind)
-    return expected is None or expected == found
+    return expected is None or signatures.fits(expected, found)
 
 
 def _join_or(kinds: tuple[str, ...]) -> str:
