@@ -70,8 +70,9 @@ check: setup ## Check format, lint, types, import directions, layout and languag
 	$(BIN)/python -m tests.layout
 	$(BIN)/python -m tests.phrases
 
-lab: setup ## Simulate faults with fresh seeds (LAB_SECONDS=60, LAB_SEED=a first seed, LAB_COUNT=seeds instead of seconds)
+lab: setup ## Simulate faults with fresh seeds, then strike real processes (LAB_SECONDS=60 for each, LAB_SEED=a first seed, LAB_COUNT=only simulate so many)
 	$(BIN)/python -m lab --seconds $(or $(LAB_SECONDS),60) $(LAB_SEED:%=--seed %) $(LAB_COUNT:%=--count %)
+	$(if $(LAB_COUNT),,$(BIN)/python -m lab.real --seconds $(or $(LAB_SECONDS),60) $(LAB_SEED:%=--seed %))
 
 bench: peers ## Measure it, beside others: about half an hour
 	$(BIN)/python -m bench

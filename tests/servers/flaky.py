@@ -51,10 +51,12 @@ class Flaky:
         await self.cut()
 
     async def cut(self) -> None:
-        for task in self._live:
+        """Those there are now; clients may connect again meanwhile."""
+        cut = set(self._live)
+        for task in cut:
             task.cancel()
-        while self._live:
-            await asyncio.wait(self._live)
+        if cut:
+            await asyncio.wait(cut)
 
     def darken(self) -> None:
         self._light.clear()

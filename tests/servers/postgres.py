@@ -56,12 +56,16 @@ def server() -> Postgres:
 class Postgres:
     """A server with data of its own, which may be killed and comes back on the same port."""
 
-    def __init__(self, place: Path | None = None, **options: str) -> None:
-        """In memory, unless told where: a benchmark wants to know what the disk does."""
+    def __init__(self, place: Path | None = None, env: dict[str, str] | None = None, **options: str) -> None:
+        """In memory, unless told where: a benchmark wants to know what the disk does.
+
+        ``env`` are variables that only the server has; ``{folder}`` in them is its folder.
+        """
         memory = Path("/dev/shm")
         place = place or (memory if os.access(memory, os.W_OK) else None)
         self.folder = Path(tempfile.mkdtemp(dir=place, prefix="packhorse-postgres-"))
         self._options = OPTIONS | options
+        self._env = {name: value.format(folder=self.folder) for name, value in (env or {}).items()}
         self.port: int | None = None
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", GUARD, "guard", str(self.folder)], stdin=subprocess.PIPE, process_group=0
@@ -93,6 +97,10 @@ class Postgres:
                 self.port = port
                 return
         raise RuntimeError(f"PostgreSQL does not start:\n{self._log.read_text()}")
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
 
     def stop(self) -> None:
         """Cut every connection, write what has to be written, and end."""
@@ -157,6 +165,7 @@ class Postgres:
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 [self._programs / program, *arguments],
+                env={**os.environ, **self._env} if program == "postgres" else None,
                 **self._identity,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,

@@ -39,7 +39,13 @@ class Valkey:
         self.port = free_port()
         self.password: str | None = None
         self.process: subprocess.Popen[bytes] | None = None
+        self.env: dict[str, str] = {}
+        """Variables that only this server has."""
         atexit.register(self.remove)
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
 
     @property
     def socket(self) -> Path:
@@ -55,7 +61,10 @@ class Valkey:
 
     def start(self) -> Valkey:
         self.process = subprocess.Popen(
-            [get_binary_path(), *self._command()], stdout=subprocess.DEVNULL, preexec_fn=_die_with_parent
+            [get_binary_path(), *self._command()],
+            env={**os.environ, **self.env},
+            stdout=subprocess.DEVNULL,
+            preexec_fn=_die_with_parent,
         )
         _until(self._answers)
         return self

@@ -1,0 +1,235 @@
+"""`python -m lab.real.soak`: mixed load with random kills for half an hour, and what memory, descriptors and rows do.
+
+Ended jobs are kept for a minute, so that what is stored levels off, too. One worker is never killed: what it leaks
+stays. Samples are written as CSV; `--plot` draws those of several stores into one picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import csv
+import os
+import sqlite3
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import asyncpg
+import psutil
+import redis
+
+from lab.real import tools
+from lab.real.deployment import Deployment
+from lab.real.faults import network_cut, stage_killed, store_killed
+from lab.real.places import PLACES, OnPostgres, OnRedis, Place
+from lab.real.plot import draw
+from packhorse.core.plan import Status
+
+EVERY = 5.0
+"""Seconds between samples."""
+PAUSE = 15.0
+"""Seconds of peace after each fault."""
+KEEP = 60
+WARM_UP = 1 / 3
+"""The share of the time in which caches fill."""
+GROWTH = 1.15
+"""A column levels off if the last third of the samples is at most this much above the third before it."""
+AWAY = (psutil.Error, OSError, asyncpg.PostgresError, redis.RedisError, sqlite3.Error)
+"""What a sample meets while a process or the store is down."""
+COLUMNS = ("seconds", "worker_mib", "server_mib", "worker_fds", "server_fds", "rows", "store_mib", "files", "ended")
+LEVEL = ("worker_mib", "worker_fds", "rows", "files")
+"""What must level off. The server is killed now and then, and the size of a store goes by its own rules."""
+STORED = ("rows", "files")
+"""What is deleted with its job, a minute after that has ended."""
+
+
+class Soak:
+    def __init__(self, place: Place, seed: int) -> None:
+        kept = {"keep": KEEP, "failures_keep": KEEP, "runs_keep": KEEP, "audit_keep": 1000, "slots": 3}
+        self.site = Deployment(place, seed, **kept)
+        self.place = place
+        self.samples: list[dict[str, float]] = []
+        self.kills = 0
+
+    async def run(self, seconds: float, out: Path) -> None:
+        await self.site.open()
+        began = time.monotonic()
+        with out.open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS)
+            writer.writeheader()
+            async with self.site.under_load(pause=0.3):
+                harm = asyncio.create_task(self._harm())
+                try:
+                    while (at := time.monotonic() - began) < seconds:
+                        await asyncio.sleep(EVERY - at % EVERY)
+                        with contextlib.suppress(*AWAY):
+                            sample = await self._sample(time.monotonic() - began)
+                            self.samples.append(sample)
+                            writer.writerow(sample)
+                            file.flush()
+                        if harm.done():
+                            harm.result()
+                finally:
+                    harm.cancel()
+                    await asyncio.gather(harm, return_exceptions=True)
+            self._restart_all()
+
+    async def _harm(self) -> None:
+        """One fault after the other. The first worker is left alone."""
+        site = self.site
+        kinds: list[Callable[[], Awaitable[None]]] = [
+            self._kill_worker,
+            self._kill_worker,
+            self._kill_server,
+            lambda: stage_killed(site, 2.0),
+        ]
+        if site.place.ways:
+            kinds += [lambda: store_killed(site, 2.0), lambda: network_cut(site, 2.0)]
+        while True:
+            await asyncio.sleep(PAUSE)
+            try:
+                await site.chance.choice(kinds)()
+            except Exception:  # broad: whatever the machine does not manage in time, the next fault comes all the same
+                traceback.print_exc()
+                await asyncio.sleep(PAUSE)
+                self._restart_all()
+            self.kills += 1
+
+    async def _kill_worker(self) -> None:
+        worker = self.site.workers.pop()
+        worker.kill()
+        worker.wait()
+        await asyncio.sleep(2)
+        self.site.start_numbered_worker(2)
+
+    async def _kill_server(self) -> None:
+        server = self.site.server
+        assert server is not None
+        server.kill()
+        server.wait()
+        await asyncio.sleep(1)
+        self.site.start_server()
+
+    def _restart_all(self) -> None:
+        if self.site.server is not None and self.site.server.poll() is not None:
+            self.site.start_server()
+        if len(self.site.living_workers()) < 2:
+            self.site.start_numbered_worker(2)
+        if isinstance(self.place, OnPostgres | OnRedis):
+            self.place.restart()
+
+    async def _sample(self, at: float) -> dict[str, float]:
+        assert self.site.server is not None
+        rows, size = await self._stored()
+        worker, server = psutil.Process(self.site.workers[0].pid), psutil.Process(self.site.server.pid)
+        files = sum(len(names) for _, _, names in os.walk(self.place.data / "blobs"))
+        ended = sum(entry.what == "end" or entry.stage in ("says", "tick") for entry in self.site.ledger())
+        return {
+            "seconds": round(at, 1),
+            "worker_mib": round(worker.memory_info().rss / 2**20, 1),
+            "server_mib": round(server.memory_info().rss / 2**20, 1),
+            "worker_fds": worker.num_fds(),
+            "server_fds": server.num_fds(),
+            "rows": rows,
+            "store_mib": round(size / 2**20, 1),
+            "files": files,
+            "ended": ended,
+        }
+
+    async def _stored(self) -> tuple[int, float]:
+        """Rows or keys, and bytes, as the store itself counts them."""
+        if isinstance(self.place, OnPostgres):
+            own = await asyncpg.connect(self.place.server.dsn(), timeout=5)
+            try:
+                tables = await own.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'lab'")
+                rows = 0
+                for table in tables:
+                    rows += await own.fetchval(f"SELECT count(*) FROM lab.{table['tablename']}")
+                return rows, await own.fetchval("SELECT pg_database_size('postgres')")
+            finally:
+                await own.close()
+        if isinstance(self.place, OnRedis):
+            with self.place.server.client() as client:
+                return int(client.dbsize()), float(client.info("memory")["used_memory"])
+        return await asyncio.to_thread(_sqlite_rows, self.place.data / "store.db")
+
+    async def judge(self) -> list[str]:
+        found = []
+        _, left = await self.site.settle(90)
+        if left:
+            found.append(f"I13: {len(left)} jobs have not ended")
+        known = {job.id: job for job in await self.site.jobs()}
+        begun = {entry.job_id for entry in self.site.ledger()}
+        load = self.site.load
+        lost = [job_id for job_id in load.jobs if job_id not in known and job_id not in begun | load.cancelled]
+        if lost:
+            found.append(f"I1: {len(lost)} of {len(load.jobs)} acknowledged jobs never ran: {lost[:5]}")
+        failed = [job.id for job in known.values() if job.status is Status.FAILED and job.plan.pipeline != "says"]
+        if failed:
+            found.append(f"I4: {len(failed)} jobs failed: {failed[:5]}")
+        return found + [text for column in LEVEL if (text := growth(self.samples, column))]
+
+
+def growth(samples: Sequence[dict[str, float]], column: str) -> str:
+    """What a column does if it does not level off; nothing if it does.
+
+    What is stored goes with the jobs of the last minutes, and so with how busy the machine is: it is compared per job.
+    """
+    third = max(1, int(len(samples) * WARM_UP))
+    parts = samples[third : 2 * third], samples[2 * third :]
+    before, last = (statistics.median(sample[column] for sample in part) for part in parts)
+    if column in STORED:
+        rates = [(part[-1]["ended"] - part[0]["ended"]) / (part[-1]["seconds"] - part[0]["seconds"]) for part in parts]
+        last *= rates[0] / rates[1]
+    return f"{column} grows: {before:.1f}, then {last:.1f}" if last > before * GROWTH + 2 else ""
+
+
+def _sqlite_rows(path: Path) -> tuple[int, float]:
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as own:
+        tables = [name for (name,) in own.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        rows = sum(own.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in tables)
+    return rows, path.stat().st_size
+
+
+async def soak(store: str, minutes: float, seed: int, out: Path) -> int:
+    place = PLACES[store]()
+    run: Soak | None = None
+    try:
+        await place.start(processes=3)
+        run = Soak(place, seed)
+        await run.run(60 * minutes, out)
+        problems = await run.judge()
+        jobs = len(run.site.load.jobs)
+        print(f"{store}: {jobs} jobs, {run.kills} faults in {minutes:.0f} min", *problems, sep="\n  ", flush=True)
+        return 1 if problems else 0
+    finally:
+        if run is not None:
+            await run.site.close()
+        await place.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m lab.real.soak", description=__doc__)
+    parser.add_argument("--store", choices=["sqlite", "postgresql", "redis"], default="sqlite")
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--out", type=Path, default=None, help="the samples (default: soak-STORE.csv)")
+    parser.add_argument(
+        "--plot", nargs="+", type=Path, default=None, metavar="CSV", help="draw these instead, to --svg"
+    )
+    parser.add_argument("--svg", type=Path, default=Path("soak.svg"))
+    args = parser.parse_args()
+    if args.plot:
+        args.svg.write_text(draw(args.plot))
+        return 0
+    tools.prepare()
+    return asyncio.run(soak(args.store, args.minutes, args.seed, args.out or Path(f"soak-{args.store}.csv")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
