@@ -78,7 +78,7 @@ def test_a_job_is_submitted_followed_and_fetched(client: Client, kind: str, mode
     assert done["parameters"]["ref_images"] == ["größe.onnx", "größe.onnx"]
     assert (done["priority"], done["metadata"], done["source_filename"]) == (3, {"a": [1]}, "größe.onnx")
     assert told[-1] == (21, 21)
-    assert path == tmp_path / "größe.bin"
+    assert path == tmp_path / "größe-out.bin"
     assert path.read_bytes() == b"weights720"
     assert client.log(job["job_id"])["items"][0]["text"] == "converting größe.onnx"
     assert [found["job_id"] for found in client.list(user=job["user_id"], status="completed")["items"]] == [

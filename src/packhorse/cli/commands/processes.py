@@ -139,6 +139,8 @@ class Dev:
         await asyncio.gather(*(each.end() for each in (*self._workers.values(), self._serve)))
         if dev_url() == self._url:  # not that of another one that was started here since
             noted.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # there is more in the folder: the store, the files, or a secret key
+                noted.parent.rmdir()
         return USAGE if self._serve.refused.is_set() else 0
 
     async def _prepare(self) -> Mapping[str, Sequence[str]]:
