@@ -38,7 +38,7 @@ def main() -> int:
         print(msgspec.json.encode(run(msgspec.json.decode(args.round, type=Round))).decode())
         return 0
     if args.table:
-        print(_saved(Path(args.table)))
+        print(_read_table(Path(args.table)))
         return 0
     tools.prepare()
     if args.bug:
@@ -141,7 +141,7 @@ def _print(outcome: Outcome) -> None:
     print(f"Again: .venv/bin/python -m lab.real --round '{msgspec.json.encode(outcome.round).decode()}'", flush=True)
 
 
-def _saved(path: Path) -> Table:
+def _read_table(path: Path) -> Table:
     table = Table()
     for line in path.read_bytes().splitlines():
         outcome = msgspec.json.decode(line, type=Outcome)

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx2
 import psutil
-from tests.journey.site import Site
+from tests.journey.site import Site, descendants, until
 from tests.servers.ports import free_port
 
 from lab.real.places import Place
@@ -26,8 +26,6 @@ from packhorse.jobs.artifacts import referenced_keys
 WORKERS = 2
 LEASE = 5.0
 """Seconds. On a machine that is busy with several rounds, a worker may be kept waiting for one of them."""
-SETTLED = LEASE + 1.0 + 10.0
-"""Seconds after the last fault within which everything has ended (I13): a lease, a sweep, and ten."""
 MAIN = "import sys; from packhorse.cli import main; sys.exit(main())"
 START = 180.0
 """Seconds for processes to start, of which the first compile every module."""
@@ -37,9 +35,8 @@ START = 180.0
 class Acknowledged:
     """A job of which a caller was told that it is accepted."""
 
-    pipeline: str
     key: str
-    expected: str | None
+    expected: str | None = None
     """The content of its result, where it is known."""
 
 
@@ -53,7 +50,6 @@ class Load:
     twice: list[str] = field(default_factory=list)
     """Keys for which two jobs were acknowledged."""
     keys: dict[str, str] = field(default_factory=dict)
-    refused: int = 0
 
     def accept(self, job_id: str, job: Acknowledged) -> None:
         if self.keys.setdefault(job.key, job_id) != job_id:
@@ -86,7 +82,8 @@ class Deployment(Site):
             self.start_numbered_worker(number)
         await self.until_ready()
         for _ in range(2 * WORKERS):
-            await self.probe(START)
+            if await self.probe(START) >= START:
+                raise RuntimeError("Before any fault, a job was not completed in time.")
 
     def start_server(self) -> None:
         self.server = subprocess.Popen(
@@ -140,16 +137,12 @@ class Deployment(Site):
         return [worker for worker in self.workers if worker.poll() is None]
 
     def stage_processes(self) -> list[psutil.Process]:
-        found: list[psutil.Process] = []
-        for worker in self.living_workers():
-            with contextlib.suppress(psutil.Error):
-                found += psutil.Process(worker.pid).children(recursive=True)
-        return found
+        return [child for worker in self.living_workers() for child in descendants(worker)]
 
     async def close(self) -> None:
         for process in [self.server, *self.workers]:
             if process is not None and process.poll() is None:
-                children = _children(process.pid)
+                children = list(descendants(process))
                 process.send_signal(signal.SIGCONT)
                 process.kill()
                 process.wait()
@@ -160,15 +153,14 @@ class Deployment(Site):
 
     async def until_ready(self) -> None:
         """Wait for the server to reach its stores."""
-        deadline = time.monotonic() + START
         async with httpx2.AsyncClient(timeout=5) as client:
-            while True:
+
+            async def is_ready() -> bool:
                 with contextlib.suppress(httpx2.HTTPError):
-                    if (await client.get(f"http://127.0.0.1:{self.port}/readyz")).is_success:
-                        return
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"The server is not ready.\n{self.log_text()[-4000:]}")
-                await asyncio.sleep(0.1)
+                    return (await client.get(f"http://127.0.0.1:{self.port}/readyz")).is_success
+                return False
+
+            await until(is_ready, START, lambda: f"LAB: the server is not ready\n{self.log_text()[-4000:]}")
 
     # Callers.
 
@@ -199,17 +191,17 @@ class Deployment(Site):
         drawn = self.chance.random()
         job: dict[str, Any] = {"user_id": user}
         if drawn < 0.5:
-            accepted = Acknowledged("says", key, None)
+            accepted = Acknowledged(key)
             job |= {"pipeline": "says", "parameters": {"text": "x"}}
             request: dict[str, Any] = {"json": job}
         elif drawn < 0.65:
-            accepted = Acknowledged("beat", key, None)
+            accepted = Acknowledged(key)
             seconds = self.chance.uniform(0, LEASE)
             job |= {"pipeline": "beat", "parameters": {"mark": "tick", "seconds": seconds}}
             request = {"json": job}
         else:
             words = ["x" * self.chance.randrange(1, 9) for _ in range(self.chance.randrange(1, 4))]
-            accepted = Acknowledged("words", key, ",".join(str(len(word)) for word in words))
+            accepted = Acknowledged(key, ",".join(str(len(word)) for word in words))
             fields = {"pipeline": "words", "user_id": user, "seconds": "0.05"}
             request = {"data": fields, "files": {"text": ("words.txt", " ".join(words).encode())}}
         while True:
@@ -221,7 +213,6 @@ class Deployment(Site):
                     return job_id
                 if answer.status_code < 500 and answer.status_code not in (408, 409, 429) and not self.may_refuse:
                     raise RuntimeError(f"A submit was refused with {answer.status_code}: {answer.text[:500]}")
-            self.load.refused += 1
             if enough.is_set():
                 return None
             await asyncio.sleep(0.2)
@@ -235,27 +226,25 @@ class Deployment(Site):
                 job = {"pipeline": "beat", "user_id": key, "parameters": parameters}
                 with contextlib.suppress(httpx2.HTTPError, ValueError, KeyError):
                     answer = (await client.post("jobs", json=job, headers={"Idempotency-Key": key})).json()
-                    self.load.accept(answer["job_id"], Acknowledged("beat", key, None))
+                    self.load.accept(answer["job_id"], Acknowledged(key))
 
     async def probe(self, within: float) -> float:
-        """Seconds until a job that is submitted now has completed."""
-        began = time.monotonic()
+        """Seconds until a new job was completed; ``within`` if none was. If one fails, the next is submitted."""
+        began, key = time.monotonic(), ""
         async with httpx2.AsyncClient(timeout=5, base_url=f"http://127.0.0.1:{self.port}/api/v1/") as client:
-            key = f"probe-{next(self._numbers)}"
-            job = {"pipeline": "says", "user_id": key, "parameters": {"text": "x"}}
-            while True:
+            while time.monotonic() - began < within:
+                key = key or f"probe-{next(self._numbers)}"
+                job = {"pipeline": "says", "user_id": key, "parameters": {"text": "x"}}
                 with contextlib.suppress(httpx2.HTTPError, ValueError, KeyError):
                     headers = {"Idempotency-Key": key, "Prefer": "wait=2"}
                     answer = (await client.post("jobs", json=job, headers=headers)).json()
-                    self.load.accept(answer["job_id"], Acknowledged("says", key, None))
+                    self.load.accept(answer["job_id"], Acknowledged(key))
                     if answer["status"] == "completed":
                         return time.monotonic() - began
-                    if answer["status"] == "failed" or time.monotonic() - began > within:
-                        break
-                if time.monotonic() - began > within:
-                    break
+                    if answer["status"] == "failed":
+                        key = ""
                 await asyncio.sleep(0.1)
-        return time.monotonic() - began
+        return within
 
     # After quiet.
 
@@ -271,22 +260,8 @@ class Deployment(Site):
             await asyncio.sleep(0.1)
         return time.monotonic() - began, []
 
-    async def keys_of_ended(self) -> set[str]:
-        """The objects that ended jobs refer to."""
-        store, _ = await self.runtime.open()
-        ids = [job.id for job in await self.jobs() if job.status.is_terminal]
-        specs, results = await store.specs(ids), await store.results(ids)
-        found = {each.file.key for spec in specs.values() for each in spec.inputs}
-        return found.union(*(referenced_keys(kept) for kept in results.values()))
-
     async def result_text(self, job: Job) -> str:
         store, blobs = await self.runtime.open()
         [spec] = (await store.results([job.id])).values()
         [key] = [key for key in referenced_keys(spec) if "/join/" in key]
         return b"".join([part async for part in blobs.read(key)]).decode()
-
-
-def _children(pid: int) -> list[psutil.Process]:
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid).children(recursive=True)
-    return []

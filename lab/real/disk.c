@@ -39,7 +39,7 @@ static const char *root, *log_path;
 static volatile char *control;
 static volatile int64_t *ahead;
 
-static void *mapped(const char *path, size_t size) {
+static void *map_file(const char *path, size_t size) {
     int fd = path ? REAL(open)(path, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0) return NULL;
     void *at = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
@@ -50,8 +50,8 @@ static void *mapped(const char *path, size_t size) {
 __attribute__((constructor)) static void begin(void) {
     root = getenv("LAB_DISK_ROOT");
     log_path = getenv("LAB_DISK_LOG");
-    control = mapped(getenv("LAB_DISK_CONTROL"), 2);
-    ahead = mapped(getenv("LAB_CLOCK"), sizeof *ahead);
+    control = map_file(getenv("LAB_DISK_CONTROL"), 2);
+    ahead = map_file(getenv("LAB_CLOCK"), sizeof *ahead);
 }
 
 /* The clock. By system calls: looking a function up may need the time itself. */
@@ -156,7 +156,7 @@ static void stall(void) { while (control && control[0] == '1') usleep(5000); }
 
 /* Syncs. */
 
-static int synced(int fd, int (*sync)(int)) {
+static int sync_fd(int fd, int (*sync)(int)) {
     stall();
     uint64_t who = (uint64_t)gettid();
     log_fd('b', fd, who, NULL, 0); /* what is written from here on, by others, may not be in it */
@@ -165,12 +165,12 @@ static int synced(int fd, int (*sync)(int)) {
     return result;
 }
 
-int fsync(int fd) { return synced(fd, REAL(fsync)); }
-int fdatasync(int fd) { return synced(fd, REAL(fdatasync)); }
+int fsync(int fd) { return sync_fd(fd, REAL(fsync)); }
+int fdatasync(int fd) { return sync_fd(fd, REAL(fdatasync)); }
 
 /* Writes. */
 
-static ssize_t written(int fd, uint64_t at, const struct iovec *data, int count, ssize_t result) {
+static ssize_t log_write(int fd, uint64_t at, const struct iovec *data, int count, ssize_t result) {
     if (result <= 0 || !log_path) return result;
     struct iovec parts[count];
     size_t left = (size_t)result;
@@ -194,7 +194,7 @@ ssize_t write(int fd, const void *data, size_t size) {
         int kept = errno;
         uint64_t at = position(fd) - (uint64_t)result;
         errno = kept;
-        return written(fd, at, &part, 1, result);
+        return log_write(fd, at, &part, 1, result);
     }
     return result;
 }
@@ -206,7 +206,7 @@ ssize_t writev(int fd, const struct iovec *parts, int count) {
         int kept = errno;
         uint64_t at = position(fd) - (uint64_t)result;
         errno = kept;
-        return written(fd, at, parts, count, result);
+        return log_write(fd, at, parts, count, result);
     }
     return result;
 }
@@ -214,14 +214,14 @@ ssize_t writev(int fd, const struct iovec *parts, int count) {
 ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at) {
     if (is_full(fd)) return -1;
     struct iovec part = {(void *)data, size};
-    return written(fd, (uint64_t)at, &part, 1, REAL(pwrite64)(fd, data, size, at));
+    return log_write(fd, (uint64_t)at, &part, 1, REAL(pwrite64)(fd, data, size, at));
 }
 
 ssize_t pwrite(int fd, const void *data, size_t size, off_t at) { return pwrite64(fd, data, size, at); }
 
 ssize_t pwritev64(int fd, const struct iovec *parts, int count, off64_t at) {
     if (is_full(fd)) return -1;
-    return written(fd, (uint64_t)at, parts, count, REAL(pwritev64)(fd, parts, count, at));
+    return log_write(fd, (uint64_t)at, parts, count, REAL(pwritev64)(fd, parts, count, at));
 }
 
 ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) { return pwritev64(fd, parts, count, at); }
@@ -242,7 +242,7 @@ int ftruncate(int fd, off_t size) { return ftruncate64(fd, size); }
 
 /* Names. */
 
-static int opened(int folder, const char *name, int flags, mode_t mode) {
+static int open_at(int folder, const char *name, int flags, mode_t mode) {
     struct stat before;
     int is_new = log_path && (flags & O_CREAT) && fstatat(folder, name, &before, AT_SYMLINK_NOFOLLOW);
     int fd = REAL(openat64)(folder, name, flags, mode);
@@ -262,7 +262,7 @@ static mode_t mode_in(va_list rest, int flags) {
 
 #define OPEN(signature, folder) \
     int signature { va_list rest; va_start(rest, flags); mode_t mode = mode_in(rest, flags); va_end(rest); \
-                    return opened(folder, name, flags, mode); }
+                    return open_at(folder, name, flags, mode); }
 
 OPEN(open(const char *name, int flags, ...), AT_FDCWD)
 OPEN(open64(const char *name, int flags, ...), AT_FDCWD)

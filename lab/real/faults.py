@@ -254,8 +254,8 @@ async def s3_fails(site: Deployment, seconds: float) -> None:
 )
 async def store_emptied(site: Deployment, seconds: float) -> None:
     """No file may be taken for an orphan, although no job refers to it any more, and it is old enough."""
-    blobs = site.place.data / "blobs"
-    files = [blobs / key for key in await site.keys_of_ended()]
+    blobs, ended = site.place.data / "blobs", [job for job in await site.jobs() if job.status.is_terminal]
+    files = [blobs / key for key in await site.object_keys(ended)]
     site.may_refuse = True
     await _empty(site)
     await asyncio.sleep(seconds)

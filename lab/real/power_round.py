@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import httpx2
-from tests.journey.site import Site
+from tests.journey.site import Site, until
 
 from lab.real import power
 from lab.real.deployment import START, Deployment
@@ -54,17 +54,18 @@ async def run(seed: int) -> tuple[int, int, list[str]]:
         await _record(place, seed)
         records = power.read(place.log)
         found: list[str] = []
+        count = 0
         to = place.folder / "cut"
-        drained = set(chance.sample(range(CUTS), DRAINED))
+        drained = set(chance.sample(range(1, CUTS + 1), DRAINED))
         points = power.cuts(records, str(place.data), CUTS, to, chance)
-        for number, (point, keep) in enumerate(points):
+        for count, (point, keep) in enumerate(points, 1):
             told = records[:point]
-            problems = await _look(to, told, is_to_drain=number in drained, folder=place.folder)
+            problems = await _look(to, told, is_to_drain=count in drained, folder=place.folder)
             found += [f"{each} (cut after record {point} of {len(records)}, keeping {keep:.0%})" for each in problems]
             power.remove(to)
             if len(found) > 3:
                 break
-        return CUTS, sum(record.kind == "A" for record in records), found
+        return count, sum(record.kind == "A" for record in records), found
     finally:
         shutil.rmtree(place.folder, ignore_errors=True)
 
@@ -121,8 +122,11 @@ async def _look(data: Path, told: list[power.Record], *, is_to_drain: bool, fold
         found += await _broken_files(site, list(jobs), ended)
         if is_to_drain and not found:
             site.start_worker()
-            for job in jobs.values():
-                await _until_ended(site, job.id)
+
+            async def is_quiet() -> bool:
+                return all(job.status.is_terminal for job in await site.jobs())
+
+            await until(is_quiet, 60, lambda: f"I13: jobs do not end after the cut\n{site.log_text()[-2000:]}")
             await site.assert_whole()
     except AssertionError as error:
         found.append(str(error)[:500])
@@ -155,14 +159,3 @@ async def _broken_files(site: Site, ids: list[str], ended: dict[str, str]) -> li
         if text != expected:
             found.append(f"I1: the result of {job_id} is {text!r} instead of {expected!r}")
     return found
-
-
-async def _until_ended(site: Site, job_id: str) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        [job] = await (await site.store()).get([job_id])
-        assert job is not None
-        if job.status.is_terminal:
-            return
-        assert time.monotonic() < deadline, f"I13: {job_id} does not end after the cut\n{site.log_text()[-2000:]}"
-        await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""One round: a fresh deployment under load, one fault, and afterwards what became of every job."""
+"""One round: a fresh deployment under load, one fault, and afterwards the fate of every job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import traceback
 import msgspec
 
 from lab.real import power_round
-from lab.real.deployment import LEASE, SETTLED, Deployment
+from lab.real.deployment import LEASE, START, Deployment
 from lab.real.faults import FAULTS, POWER, Fault
 from lab.real.places import PLACES
 from packhorse.core.models import Job
@@ -22,6 +22,8 @@ BEFORE, AFTER = 2.0, 1.5
 """Seconds of load before the fault and after it."""
 PATIENCE = 90.0
 """Seconds after which something has not recovered. The machine may be busy with other rounds."""
+LONGEST = 2 * PATIENCE + START + 6 * LEASE
+"""Seconds after which a round itself is broken."""
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -129,14 +131,14 @@ async def judge(site: Deployment, fault: Fault, outcome: Outcome) -> None:
         found.append(f"I1: two jobs for one key: {load.twice[:5]}")
     outcome.duplicated = len(load.twice)
     if not fault.spends_attempts and not fault.loses:
-        spent = [text for job in jobs.values() if (text := _spent(job))]
+        spent = [text for job in jobs.values() if (text := _describe_spent(job))]
         outcome.spent = len(spent)
         found += spent[:5]
     for job in jobs.values():
         if job.status is Status.FAILED and job.plan.pipeline != "says":
             found.append(f"I4: {job.id} ({job.plan.pipeline}) failed: {job.error}")
         if job.status is Status.CANCELLED and job.id in load.jobs and job.id not in load.cancelled:
-            found.append(f"I2: {job.id} is cancelled, and nobody asked for that")
+            found.append(f"I2: {job.id} is cancelled, and no caller asked for that")
     if found:
         return
     try:
@@ -148,8 +150,8 @@ async def judge(site: Deployment, fault: Fault, outcome: Outcome) -> None:
             raise
 
 
-def _spent(job: Job) -> str:
-    """Nobody took a worker or a stage away: whatever began must have ended there."""
+def _describe_spent(job: Job) -> str:
+    """The attempt that was lost, although no fault took a worker or a stage away; empty if there is none."""
     if job.status is Status.FAILED:
         return f"I4: {job.id} ({job.plan.pipeline}) failed although its worker was well: {job.error}"
     for plan, stage in zip(job.plan.stages, job.stages, strict=True):
@@ -168,7 +170,3 @@ async def _wrong_result(site: Deployment, job: Job) -> str:
     except Exception as error:  # broad: a result that cannot be read is lost
         return f"I1: the result of {job.id} cannot be read: {error!r}"
     return "" if text == sent.expected else f"I1: {job.id} has the result {text!r} instead of {sent.expected!r}"
-
-
-LONGEST = 2 * PATIENCE + 120 + 6 * LEASE + SETTLED
-"""Seconds after which a round itself is broken."""

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -185,6 +185,13 @@ class Site:
     async def events(self, job_id: str) -> list[Event]:
         return await (await self.store()).events(job_id, limit=10_000)
 
+    async def object_keys(self, jobs: Iterable[Job]) -> set[str]:
+        """The objects that these jobs refer to."""
+        store, ids = await self.store(), [job.id for job in jobs]
+        specs, results = await store.specs(ids), await store.results(ids)
+        inputs = {each.file.key for spec in specs.values() for each in spec.inputs}
+        return inputs.union(*(referenced_keys(result) for result in results.values()))
+
     # What must hold.
 
     async def assert_whole(self) -> None:
@@ -249,11 +256,7 @@ class Site:
     async def _assert_objects(self, jobs: list[Job]) -> None:
         store, blobs = await self.runtime.open()
         await Janitor(store, blobs, Transactor(store), orphan_after=0, period=0).tick()
-        ids = [job.id for job in jobs]
-        specs, results = await store.specs(ids), await store.results(ids)
-        wanted = {each.file.key for spec in specs.values() for each in spec.inputs}
-        for kept in results.values():
-            wanted |= referenced_keys(kept)
+        wanted = await self.object_keys(jobs)
         found: set[str] = set()
         while page := await blobs.keys("jobs", after=max(found, default=None)):
             found |= set(page)
