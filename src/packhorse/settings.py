@@ -363,7 +363,7 @@ def keep_dev_url(url: str, folder: Path | None = None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(f".{os.getpid()}")
     new.write_text(f"{os.getpid()} {url}\n")
-    new.replace(path)  # nobody reads half of it
+    new.replace(path)  # in one step: no reader sees half of it
     return path
 
 

@@ -32,7 +32,7 @@ MOST = 20 * BATCH
 """Read at a time, at most. If so many cannot be changed, those behind them have to wait."""
 WATCH = "reaper"
 AHEAD = 60.0
-"""Seconds by which a worker's clock may be ahead of the store's, at most, without its retries being dated anew."""
+"""Seconds by which a worker's clock may be ahead of the store's before the reaper restarts its delays."""
 MOST_COUNTED = 1000
 """Tasks of a lost worker that are counted."""
 PERIOD = 0.5

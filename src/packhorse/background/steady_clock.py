@@ -63,7 +63,7 @@ class SteadyClock:
     def now(self, after: float) -> float | None:
         """The store's time, by the last observation, if the clocks have run evenly for so many seconds.
 
-        After a jump it takes `DOUBT` times as long: so that an operator has time to correct the clock.
+        After a jump it takes `DOUBT` times as long, so that an operator has time to correct the clock.
         """
         steady = self._monotonic()
         if self._last is None or self.steady_for() < after or steady - self._jumped_at < DOUBT * after:

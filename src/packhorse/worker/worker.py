@@ -152,7 +152,7 @@ class Worker:
         return tuple(name for name, is_active in zip(workers.ISOLATION, active, strict=True) if is_active)
 
     def _make_scratch(self) -> None:
-        """Inputs and results of jobs: for nobody else, whatever the umask is.
+        """Only this user can read inputs and results of jobs, whatever the umask is.
 
         The user that stages run as can enter it, but not put anything in place of the folder of an attempt.
         """

@@ -121,7 +121,7 @@ async def receive_job(
 ) -> JobDocument:
     """The job that the body describes, once it is stored.
 
-    ``is_expecting``: the client waits before it sends the body (Expect: 100-continue), which reading would do.
+    ``is_expecting``: the client sends the body only after "100 Continue", which reading the body sends.
     """
     try:
         async with NewJob(services.store, services.blobs, services.settings) as new_job:
