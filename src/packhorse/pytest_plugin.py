@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     from packhorse.testing import Bench, CrashLab
 
 
+FAILED = pytest.StashKey[bool]()
+
+
 @pytest.fixture
-def packhorse() -> Iterator[Bench]:
+def packhorse(request: pytest.FixtureRequest) -> Iterator[Bench]:
     """A bench for this test: pipelines run inline, without a server, processes or waiting."""
     from packhorse.testing import Bench
 
-    with Bench() as bench:
-        yield bench
+    bench = Bench()
+    yield bench
+    bench.close(check=FAILED not in request.node.stash)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,6 +55,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show with a failed test why its jobs failed: the test itself sees only a status."""
     report = yield
+    if report.failed:
+        item.stash[FAILED] = True
     testing = sys.modules.get("packhorse.testing")
     if testing is not None and call.when == "call" and report.failed:
         for bench in getattr(item, "funcargs", {}).values():

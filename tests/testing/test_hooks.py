@@ -190,3 +190,45 @@ def test_a_job_is_cancelled_at_once_if_nothing_runs(packhorse: Bench) -> None:
     job.cancel()
 
     assert job.status == "cancelled"
+
+
+def test_during_a_stage_that_does_not_report_fails_and_names_the_alternative(packhorse: Bench, params: Convert) -> None:
+    packhorse.during(nef, cancel)
+
+    with pytest.raises(AssertionError, match=r"nef called ctx\.progress 0 times.*before\(\) or after\(\)"):
+        packhorse.run(convert, params)
+    assert packhorse.call(add, 1).result == 2  # reported once
+
+
+def test_during_a_report_that_does_not_come_fails(packhorse: Bench, params: Convert) -> None:
+    packhorse.during(onnx, cancel, report=9)
+
+    with pytest.raises(AssertionError, match=r"report=9.*onnx called ctx\.progress 4 times"):
+        packhorse.run(convert, params)
+
+
+def test_during_an_element_that_does_not_exist_fails(packhorse: Bench) -> None:
+    packhorse.during(lengths, cancel, element=7)
+    packhorse.submit(split, Split(text="a b"))
+
+    with pytest.raises(AssertionError, match=r"element=7"):
+        packhorse.work()
+
+
+def test_during_a_later_attempt_is_not_reported_early(packhorse: Bench, params: Convert) -> None:
+    packhorse.fail(onnx)
+    packhorse.crash(onnx)
+    packhorse.during(onnx, cancel)
+
+    assert packhorse.run(convert, params).status == "cancelled"
+
+
+def test_during_a_stage_that_no_job_runs_fails_when_the_bench_is_closed() -> None:
+    with pytest.raises(AssertionError, match="onnx was not called"), Bench() as bench:
+        bench.during(onnx, cancel)
+
+
+def test_an_error_in_the_test_is_not_hidden_by_what_was_not_called() -> None:
+    with pytest.raises(ZeroDivisionError), Bench() as bench:
+        bench.during(onnx, cancel)
+        bench.call(add, 1 // 0)

@@ -66,6 +66,16 @@ def test_a_bench_that_is_closed_is_not_asked(packhorse):
     packhorse.close()
 
     assert not packhorse
+
+def test_a_moment_that_never_comes_fails_once(packhorse):
+    packhorse.during(word, lambda job: job.cancel())
+
+    assert packhorse.run(greet, Greet(name="ann")).status == "cancelled"
+
+def test_a_test_that_fails_before_the_moment_fails_once(packhorse):
+    packhorse.during(word, lambda job: job.cancel())
+
+    raise ValueError
 """
 
 
@@ -77,7 +87,7 @@ def test_the_fixture_works_in_a_fresh_pytest(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False)
 
-    assert "2 failed, 3 passed" in done.stdout, done.stdout + done.stderr
+    assert "4 failed, 3 passed in" in done.stdout, done.stdout + done.stderr
     assert "- Failed jobs -" in done.stdout
     assert "<job greet failed: EXCEPTION in word: ValueError: odd>" in done.stdout
     assert 'File "' in done.stdout  # the traceback inside the stage

@@ -53,13 +53,18 @@ class Bench:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, _t: type[BaseException] | None, _e: BaseException | None, _b: TracebackType | None, /) -> None:
-        self.close()
+    def __exit__(self, _t: type[BaseException] | None, e: BaseException | None, _b: TracebackType | None, /) -> None:
+        self.close(check=e is None)
 
-    def close(self) -> None:
-        """Delete everything: jobs, files, and downloaded results."""
+    def close(self, *, check: bool = True) -> None:
+        """Delete everything: jobs, files, and downloaded results.
+
+        Raises `AssertionError` if a hook of `during` never ran. ``check=False``: the test has already failed.
+        """
         self._worker.close()
         self._place.close()
+        if check:
+            self._script.require_during()
 
     # Running.
 
@@ -102,6 +107,8 @@ class Bench:
     def work(self) -> None:
         """Run every job until it has ended."""
         _run_outside_loop(self._worker.work)
+        for job in self._jobs.values():
+            self._require_during(job)
 
     def file(self, name: str, content: bytes | str = b"") -> File:
         """A file to submit."""
@@ -180,6 +187,7 @@ class Bench:
         """Call ``do(job)`` inside an attempt, when it calls ``ctx.progress`` for the first (second, ...) time.
 
         If ``do`` cancels the job, the stage ends at that point: only its ``finally`` blocks still run.
+        A job that ends without that report fails the test: for a stage that reports nothing, use `before` or `after`.
         """
         self._script.hooks.append((Moment.DURING, report, Rule(self._hook(do), stage_of(stage), **which)))
 
@@ -194,6 +202,11 @@ class Bench:
         self._worker.watch(job_id)
         job = self._jobs[job_id]
         _run_outside_loop(partial(self._worker.work, lambda: job.status.is_terminal))
+        self._require_during(job)
+
+    def _require_during(self, job: BenchJob[Any]) -> None:
+        if not job.is_purged and job.status.is_terminal:
+            self._script.require_during({stage.kind for stage in job.record.plan.stages})
 
 
 def _run_outside_loop(work: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,6 +17,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 from packhorse.blobs.base import Blobs
 from packhorse.blobs.local import Folder
+from packhorse.core.text import plural
 from packhorse.define.stages import Stage
 from packhorse.errors import StoreUnavailable
 from packhorse.runtime import Runtime
@@ -130,16 +131,20 @@ class Rule(Generic[T]):
 
     def __init__(self, what: T, stage: Stage[..., Any], *, times: int | None = 1, element: int | None = None) -> None:
         self.what = what
+        self.stage = stage
+        self.is_used = False
+        """Whether it was for any attempt so far."""
         self._kind = stage.plan.kind
-        self._element = element
+        self.element = element
         self._left = times
 
     def applies(self, kind: str, element: int) -> bool:
         """Whether it is for this attempt. If so, this attempt uses it up by one."""
-        if self._kind != kind or self._element not in (None, element) or self._left == 0:
+        if self._kind != kind or self.element not in (None, element) or self._left == 0:
             return False
         if self._left is not None:
             self._left -= 1
+        self.is_used = True
         return True
 
 
@@ -151,6 +156,8 @@ class Script:
         self.hooks: list[tuple[Moment, int, Rule[Hook]]] = []
         self.replacements: dict[str, Callable[..., Any]] = {}
         """The function to call instead of a stage's own, by the kind of the stage."""
+        self.reports: dict[str, int] = {}
+        """The most reports of one call of a stage, by its kind. A stage that was not called is not in it."""
 
     def next_fault(self, kind: str, element: int) -> Fault | BaseException | None:
         """The first that was arranged for such an attempt and is not used up."""
@@ -162,3 +169,18 @@ class Script:
             for when, after, rule in self.hooks
             if (when, after) == (moment, reports) and rule.applies(kind, element)
         ]
+
+    def require_during(self, kinds: Collection[str] | None = None) -> None:
+        """Raises `AssertionError` for a hook that waited for a report that did not come. None: of any stage."""
+        for each in list(self.hooks):
+            moment, report, rule = each
+            kind, name = rule.stage.plan.kind, rule.stage.name
+            if moment is Moment.DURING and not rule.is_used and (kinds is None or kind in kinds):
+                self.hooks.remove(each)  # so that it is reported once
+                element = "" if rule.element is None else f", element={rule.element}"
+                calls = self.reports.get(kind)
+                seen = "was not called" if calls is None else f"called ctx.progress {calls} {plural(calls, 'time')}"
+                raise AssertionError(
+                    f"The hook of during({name}, report={report}{element}) did not run: {name} {seen}. "
+                    f"Call ctx.progress in {name}, or use before() or after(), which need no report."
+                )

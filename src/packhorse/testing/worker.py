@@ -218,6 +218,7 @@ class InlineWorker:
         fault = self._script.next_fault(run.kind, run.element)
         if isinstance(fault, Fault):
             return self._apply(running, fault)
+        self._script.reports.setdefault(run.kind, 0)
         stage = copy.copy(stage)
         stage.function = self._script.replacements.get(run.kind, stage.function) if fault is None else _raise(fault)
         with capture_output(lambda line: running.attempt.on_lines((line,))):
@@ -246,6 +247,8 @@ class InlineWorker:
     def _on_report(self, running: InlineAttempt) -> None:
         running.moved_at = self._clock.now
         running.reports += 1
+        kind = running.plan.kind
+        self._script.reports[kind] = max(self._script.reports.get(kind, 0), running.reports)
         try:
             self._run_hooks(running, Moment.DURING)
         except BaseException as error:  # broad: a hook's failure is the test's, and must not look like the stage's
