@@ -105,6 +105,31 @@ def test_who_has_a_key_asks_the_server(tell: Tell, tmp_path: Path) -> None:
     assert foreign.code == 3
 
 
+def test_a_key_that_may_not_submit_is_told_so_whatever_else_is_wrong(tell: Tell, tmp_path: Path) -> None:
+    place = Place(tmp_path / "place", keyless=False)
+    place.folder.mkdir()
+    publish(place)
+    reader = tell("keys", "create", "--scope", "read", "--store", place.settings.store).out.strip()
+    with served(place) as server:
+        env = {"PACKHORSE_KEY": reader, "PACKHORSE_URL": server.url}
+        commands = [
+            tell("submit", "nowhere", env=env),
+            tell("submit", "speak", "voice=@nowhere.txt"),
+            tell("submit", "speak"),
+            tell("schedules", "put", "nightly", "nowhere", "--cron", "0 3 * * *"),
+        ]
+        sent = httpx2.post(
+            f"{server.api}/jobs", json={"pipeline": "nowhere"}, headers={"Authorization": f"Bearer {reader}"}
+        )
+
+    assert [said.code for said in commands] == [3, 3, 3, 3]
+    assert ["the scope submit" in said.err for said in commands] == [True, True, True, False]
+    assert "the scope operate" in commands[3].err
+    assert "This key has: read" in commands[0].err
+    assert (sent.status_code, sent.json()["type"]) == (403, "urn:packhorse:forbidden")
+    assert "submit" in sent.json()["detail"]
+
+
 @pytest.mark.parametrize(("per", "left"), [("key", "5.0 GiB"), ("user", "per user")])
 def test_limits_are_told_as_people_write_them_and_as_numbers_in_json(
     tell: Tell, tmp_path: Path, per: str, left: str

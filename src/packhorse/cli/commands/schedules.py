@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Group, Parameter
 
 from packhorse.cli import output
-from packhorse.cli.commands.submit import group_words, parameters_from, schema_of
+from packhorse.cli.commands.submit import group_words, needing, parameters_from, schema_of
 from packhorse.cli.options import Remote, Whole, not_empty
 from packhorse.client import Client, Json
 from packhorse.core import text
@@ -101,7 +101,9 @@ def put(
         said["pipeline"] = pipeline or said.get("pipeline")
         if "cron" not in said or said["pipeline"] is None:
             raise InvalidInput("A new schedule needs a pipeline and --cron.", field="cron")
-        added, files = parameters_from(group_words(values, "schedules", "put"), schema_of(client, said["pipeline"]))
+        words = group_words(values, "schedules", "put")
+        with needing(client, "operate"):
+            added, files = parameters_from(words, schema_of(client, said["pipeline"]))
         if files:
             raise InvalidInput("A schedule cannot hold files.", field=next(iter(files)))
         said["parameters"] = {**said.get("parameters", {}), **added}

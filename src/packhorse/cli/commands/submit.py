@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +23,7 @@ from packhorse.core import json
 from packhorse.define.files import ACCEPT
 from packhorse.define.options import seconds
 from packhorse.define.validation import list_some, unknown_pipeline
-from packhorse.errors import InvalidInput
+from packhorse.errors import Forbidden, InvalidInput
 
 Schema = Mapping[str, Any]
 
@@ -59,7 +60,8 @@ def submit(
     words = group_words(values, "submit")
     to = None if output is None else check_target(output)
     with remote.client() as client:
-        parameters, files = parameters_from(words, schema_of(client, pipeline))
+        with needing(client, "submit"):
+            parameters, files = parameters_from(words, schema_of(client, pipeline))
         job = client.submit(
             pipeline, parameters, files=files, user=user, priority=priority, delay=wait_before, key=key
         )  # fmt: skip
@@ -84,6 +86,19 @@ def _wait_and_report(client: Client, job: Json, output: Path | None, remote: Rem
     elif code == 0 and not remote.json:
         printing.plain(job["job_id"])
     return code
+
+
+@contextmanager
+def needing(client: Client, scope: str) -> Iterator[None]:
+    """If the input is refused here, and the key could not send it either: raises Forbidden, which comes first."""
+    try:
+        yield
+    except InvalidInput:
+        allowed = client.me()["allowed"]
+        if scope in allowed:
+            raise
+        message = f"This needs a key with the scope {scope}. This key has: {', '.join(sorted(allowed))}."
+        raise Forbidden(message, scope=scope) from None
 
 
 def schema_of(client: Client, pipeline: str) -> dict[str, Any]:
