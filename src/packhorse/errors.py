@@ -338,6 +338,16 @@ class PortTaken(SettingError):
     hint = "Choose another port with --port, or stop the process that uses this one."
 
 
+class AppMissing(SettingError):
+    """No app is given: a worker needs to know which pipelines it runs."""
+
+    hint = (
+        "Name the file or module that defines them: packhorse worker pipelines.py. Or set it for every command: "
+        "app = 'pipelines.py' under [tool.packhorse] in pyproject.toml, or PACKHORSE_APP. For the built-in sample: "
+        "packhorse worker packhorse.sample"
+    )
+
+
 class WrongDeployment(SettingError):
     """The files in the object store belong to deployment {theirs}, and the store to deployment {ours}."""
 

@@ -132,7 +132,7 @@ def _setting(default: Any, description: str, parse: Callable[[str], Any] = str, 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    app: str = _setting("", "Pipelines to run, as file.py or module:attribute. Empty: the built-in sample")
+    app: str = _setting("", "Pipelines to run, as file.py or module:attribute. Empty: `dev` runs the built-in sample")
     store: str = _setting(
         lambda: f"sqlite://{Path.cwd() / FOLDER / 'packhorse.db'}",
         "URL of the store for jobs: sqlite:///path, postgresql://… or redis://…",

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from packhorse.cli.options import SAMPLE
 from packhorse.factory import open_store
 from tests.cli.house import LONGEST, House, until
 
@@ -90,7 +91,7 @@ def test_jobs_that_no_worker_will_take_are_bad_and_say_what_is_missing(house: Ho
 
 
 def test_it_sees_a_worker_its_pipelines_and_its_death(house: House) -> None:
-    worker = house.start("worker")
+    worker = house.start("worker", SAMPLE)
     until(lambda: house.said("serves default"))
 
     [alive] = [each for name, each in findings(house).items() if name.startswith("worker ")]
@@ -113,7 +114,7 @@ def test_a_lost_store_starts_nothing_and_deletes_nothing_until_it_adopts_the_fil
         each.unlink()
 
     absent = findings(house)["deployment"]
-    started = house.run("worker")
+    started = house.run("worker", SAMPLE)
     empty = findings(house)["deployment"]
     asked = house.run("adopt")
     adopted = house.run("adopt", "--yes")

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from packhorse.cli.options import SAMPLE
 from packhorse.cli.supervisor import Kept
 from tests.cli.house import LONGEST, words
 
@@ -40,7 +41,7 @@ def workers() -> list[psutil.Process]:
 
 async def test_a_start_during_a_start_leaves_one_process() -> None:
     heard = Heard()
-    kept = Kept("worker", ["worker"], heard)
+    kept = Kept("worker", ["worker", SAMPLE], heard)
 
     kept.start()
     await asyncio.sleep(0)  # the first is being started, and nobody knows its pid

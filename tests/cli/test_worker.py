@@ -98,6 +98,16 @@ def three() -> int:
 """
 
 
+def test_without_an_app_it_says_what_it_needs_and_starts_nothing(house: House) -> None:
+    said = house.run("worker")
+
+    assert said.code == 2
+    assert said.err.startswith("No app is given: a worker needs to know which pipelines it runs.")
+    assert "packhorse worker pipelines.py" in said.last_line
+    assert "PACKHORSE_APP" in said.last_line
+    assert list(house.folder.iterdir()) == []
+
+
 def test_without_a_file_it_takes_the_one_in_the_settings(house: House) -> None:
     (house.folder / "flow.py").write_text("raise SystemExit('taken')")
     (house.folder / "pyproject.toml").write_text('[tool.packhorse]\napp = "flow.py"\n')

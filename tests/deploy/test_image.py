@@ -147,7 +147,7 @@ def test_the_server_it_starts_answers_is_healthy_and_ends_when_told(image: Path,
 def test_a_worker_of_it_is_healthy_where_its_numbers_are(image: Path, tmp_path: Path) -> None:
     loopback = {"PACKHORSE_HOST": "127.0.0.1", "PACKHORSE_METRICS_PORT": str(free_port())}
 
-    with started(image, tmp_path, "worker", **loopback) as (process, env):
+    with started(image, tmp_path, "worker", "packhorse.sample", **loopback) as (process, env):
         until(lambda: is_healthy(env))
         process.terminate()
         code = process.wait(LONGEST)

@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from packhorse import log
 from packhorse.cli import USAGE
@@ -17,7 +16,7 @@ from packhorse.cli.reloader import Watched
 from packhorse.cli.supervisor import Kept
 from packhorse.core.text import plural
 from packhorse.define.validation import list_some
-from packhorse.errors import PackhorseError
+from packhorse.errors import AppMissing, PackhorseError
 from packhorse.factory import open_both
 from packhorse.host import StageUser, hide_settings, require_free_port
 from packhorse.settings import Settings, dev_url, keep_dev_url, keep_secret_key
@@ -53,13 +52,15 @@ def worker(file: str | None = None, /, *, pace: Pace = Pace(), places: Places = 
     """Run a worker. SIGTERM or Ctrl-C lets its stages finish, for a while; the second one hands them back at once.
 
     Args:
-        file: file.py or module:attribute with the pipelines; else the one in the settings, else the built-in sample.
+        file: file.py or module:attribute with the pipelines; else the one in the settings.
     """
     settings = settings_from(pace, places, app=file).settings
+    if not settings.app:
+        raise AppMissing
     log.write(settings.log_format, settings.log_level)
     hide_settings()
     with asyncio.Runner(loop_factory=_loops()) as runner:
-        runner.run(work(replace(settings, app=settings.app or SAMPLE)))
+        runner.run(work(settings))
 
 
 async def work(settings: Settings) -> None:
