@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from packhorse.blobs.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.models import Event, Job, Result, Stored, TaskId
-from packhorse.core.plan import Status
+from packhorse.core.plan import Status, TaskStatus
 from packhorse.define.files import ANYTHING, File
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Marker, Stage
@@ -220,7 +220,7 @@ class Handle(JobHandle[R]):
         return JobSnapshot(self.id, job.status, job_percent(job, reported), job.error, value)
 
     async def _value(self, job: Job, results: dict[TaskId, Result], stage: Stage[..., Any]) -> Any:
-        if job.stage(stage.name).status is not Status.COMPLETED:
+        if job.stage(stage.name).status is not TaskStatus.COMPLETED:
             raise NotFinished(job_id=self.id, status=job.stage(stage.name).status.value, verb="give its result")
         mine = [result for task, result in results.items() if task.stage == stage.name]
         values = []

@@ -11,7 +11,7 @@ import pytest
 
 from packhorse import host
 from packhorse.background.reaper import BATCH, LONG_GONE, DeadWorkers
-from packhorse.core.plan import Status
+from packhorse.core.plan import Status, TaskStatus
 from packhorse.errors import CorruptRecord, StoreUnavailable
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
@@ -67,7 +67,7 @@ async def test_the_jobs_of_a_dead_worker_are_free_and_counted_and_it_is_forgotte
     job = await held(store, claimed.job.id)
     assert await names(store) == []
     assert await store.held_by("w", 10) == []
-    assert (job.stage("only").status, attempt_of(job)) == (Status.PENDING, 1)
+    assert (job.stage("only").status, attempt_of(job)) == (TaskStatus.PENDING, 1)
     assert [each.job.id for each in await claim(store)] == [job.id]
 
 
@@ -92,7 +92,7 @@ async def test_a_worker_whose_pid_another_process_has_now_is_dead(store: Store, 
     await neighbours.tick()
 
     assert await names(store) == []
-    assert (await held(store, claimed.job.id)).stage("only").status is Status.PENDING
+    assert (await held(store, claimed.job.id)).stage("only").status is TaskStatus.PENDING
 
 
 async def test_a_host_that_has_another_name_now_is_still_this_host(store: Store, neighbours: DeadWorkers) -> None:

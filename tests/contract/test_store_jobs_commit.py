@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Firing, Job, Spec
-from packhorse.core.plan import Status
+from packhorse.core.plan import Status, TaskStatus
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken
 from packhorse.store.base import Store
 from tests.contract.builders import (
@@ -301,7 +301,7 @@ async def test_a_refused_commit_leaves_every_queue_as_the_jobs_say(
 
 
 def _due(job: Job) -> list[object]:
-    return [ONLY for task in job.stage("only").tasks or () if task.status is Status.PENDING]
+    return [ONLY for task in job.stage("only").tasks or () if task.status is TaskStatus.PENDING]
 
 
 @every_refusal

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change, DropStages, KeepResult
 from packhorse.core.models import Event, Job, Result, TaskId
-from packhorse.core.plan import Status
+from packhorse.core.plan import TaskStatus
 from packhorse.errors import PackhorseError
 from packhorse.store.base import Store
 from tests.contract.builders import APART, BROKEN, CHAIN, FAN, HOPELESS, SLOTTED, claim, submission, token_of
@@ -116,7 +116,7 @@ class Life:
             for job in self.jobs.values()
             for plan, stage in zip(job.plan.stages, job.stages, strict=True)
             for n, task in enumerate(stage.tasks or ())
-            if task.status is Status.PENDING and task.ready_at is not None
+            if task.status is TaskStatus.PENDING and task.ready_at is not None
         }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from packhorse.core import lifecycle
 from packhorse.core.models import Job, TaskId
-from packhorse.core.plan import Status
+from packhorse.core.plan import Status, TaskStatus
 from packhorse.store.base import Filter, Store
 from tests.contract.builders import (
     ONLY,
@@ -141,7 +141,7 @@ async def test_two_processes_that_move_one_job_lose_none_of_each_others_steps(st
 
     found = await held(store, job.id)
     assert found.version == job.version + sum(steps)
-    assert found.stage("page").status is Status.COMPLETED
+    assert found.stage("page").status is TaskStatus.COMPLETED
     assert [event.n for event in await store.events(job.id)] == list(range(1, found.events + 1))
     assert len((await store.results([job.id]))[job.id]) == 31
     assert await store.held_by("w", limit=100) == []

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from packhorse.core.changes import AT_ONCE, Change
 from packhorse.core.models import Job, Task, TaskId
-from packhorse.core.plan import Status
+from packhorse.core.plan import Status, TaskStatus
 from tests.core.memory import Entry, Memory
 
 PENDING, RUNNING, COMPLETED, FAILED, CANCELLED = Status
 TERMINAL = frozenset({COMPLETED, FAILED, CANCELLED})
+STOPPED = frozenset({TaskStatus.CANCELLED, TaskStatus.SKIPPED})
 TERMINAL_EVENTS = frozenset(status.value for status in TERMINAL)
 ORDER = {PENDING: 0, RUNNING: 1, COMPLETED: 2, FAILED: 2, CANCELLED: 2}
 
@@ -34,7 +35,7 @@ def goes_forward(change: Change) -> None:
     if after.run == before.run:
         assert ORDER[after.status] >= ORDER[before.status]
         assert before.status not in TERMINAL or after.status is before.status
-        assert all(after.task(at) == task for at, task in tasks(before) if task.status in TERMINAL)
+        assert all(after.task(at) == task for at, task in tasks(before) if task.status.is_terminal)
     else:
         assert (after.run, before.status in TERMINAL) == (before.run + 1, True)
 
@@ -48,6 +49,7 @@ def everything_holds(store: Memory, starts: Starts) -> None:
         nothing_was_begun_before_what_it_needs(job)
         a_stage_has_as_many_elements_as_its_list(store, job)
         times_and_reasons_fit_the_status(job)
+        what_never_started_is_skipped(job)
     a_slot_is_held_exactly_while_its_job_is_active(store)
     what_is_due_is_what_may_start(store)
     what_is_leased_is_what_runs(store)
@@ -70,17 +72,17 @@ def attempts_stay_within_the_limit(starts: Starts, job: Job) -> None:
     for at, task in tasks(job):
         counted = starts.get((Entry(job.id, at), job.run), 0)
         assert counted <= job.plan.stage(at.stage).retries + 1
-        assert task.attempt == counted or task.status is COMPLETED  # perhaps in an earlier run
+        assert task.attempt == counted or task.status is TaskStatus.COMPLETED  # perhaps in an earlier run
 
 
 def what_is_kept_is_what_completed(store: Memory, job: Job) -> None:
-    assert set(store.results.get(job.id, ())) == {at for at, task in tasks(job) if task.status is COMPLETED}
+    assert set(store.results.get(job.id, ())) == {at for at, task in tasks(job) if task.status is TaskStatus.COMPLETED}
 
 
 def nothing_was_begun_before_what_it_needs(job: Job) -> None:
     for at, task in tasks(job):
-        if task.ready_at is not None or task.status in {RUNNING, COMPLETED}:
-            assert all(job.stage(need.stage).status is COMPLETED for need in job.plan.stage(at.stage).needs)
+        if task.ready_at is not None or task.status in {TaskStatus.RUNNING, TaskStatus.COMPLETED}:
+            assert all(job.stage(need.stage).status is TaskStatus.COMPLETED for need in job.plan.stage(at.stage).needs)
 
 
 def a_stage_has_as_many_elements_as_its_list(store: Memory, job: Job) -> None:
@@ -102,6 +104,18 @@ def times_and_reasons_fit_the_status(job: Job) -> None:
     assert (job.error is not None) == (job.status is FAILED or job.stopping in {"fail", "expire"})
 
 
+def what_never_started_is_skipped(job: Job) -> None:
+    """Once nothing starts any more, no task waits; one that did not complete was cancelled if it had started."""
+    for _, task in tasks(job):
+        if job.is_stopped or job.status in TERMINAL:
+            assert task.status is not TaskStatus.PENDING
+        if task.status in STOPPED:
+            assert job.is_stopped
+            assert (task.status is TaskStatus.SKIPPED) == (task.started_at is None)
+    for planned in job.plan.stages:
+        assert job.status not in TERMINAL or job.stage_status(planned.name).is_terminal
+
+
 def a_slot_is_held_exactly_while_its_job_is_active(store: Memory) -> None:
     active = [job for job in store.jobs.values() if job.slot is not None and job.status not in TERMINAL]
     assert sorted(store.slots.items()) == sorted((job.slot or "", job.id) for job in active)
@@ -114,7 +128,7 @@ def what_is_due_is_what_may_start(store: Memory) -> None:
         for job in store.jobs.values()
         if job.status not in TERMINAL and job.stopping is None
         for at, task in tasks(job)
-        if task.status is PENDING and task.ready_at is not None
+        if task.status is TaskStatus.PENDING and task.ready_at is not None
     }
     assert store.due.keys() == may_start.keys()
     for at, (ready_at, decided_at) in may_start.items():
@@ -127,7 +141,7 @@ def what_is_leased_is_what_runs(store: Memory) -> None:
         Entry(job.id, at): task.token
         for job in store.jobs.values()
         for at, task in tasks(job)
-        if task.status is RUNNING or task.token is not None
+        if task.status is TaskStatus.RUNNING or task.token is not None
     }
 
 

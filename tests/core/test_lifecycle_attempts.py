@@ -21,7 +21,7 @@ from packhorse.core.changes import (
     TakeBack,
 )
 from packhorse.core.models import Failure, Job, Task, TaskId
-from packhorse.core.plan import Backoff, Status
+from packhorse.core.plan import Backoff, Status, TaskStatus
 from packhorse.errors import LeaseLost, NotAllowed
 from tests.core.plans import (
     APART,
@@ -207,7 +207,7 @@ def test_a_counted_failure_gives_the_task_another_attempt(end: Verb) -> None:
     change = end(running(), ONLY, "t")
 
     again = task(change.after)
-    assert (again.status, again.attempt) == (Status.PENDING, 1)
+    assert (again.status, again.attempt) == (TaskStatus.PENDING, 1)
     due = AT_ONCE if again.ready_at == change.after.updated_at else again.ready_at or 0.0
     assert MakeDue(ONLY, "default", "", 0, due, again.delay) in change.effects
     assert [event.type for event in change.events] == ["retrying"]
@@ -219,7 +219,7 @@ def test_the_last_counted_failure_fails_the_job(end: Verb) -> None:
 
     change = end(job, ONLY, "t")
 
-    assert (task(change.after).status, change.after.status) == (Status.FAILED, Status.FAILED)
+    assert (task(change.after).status, change.after.status) == (TaskStatus.FAILED, Status.FAILED)
     assert [event.type for event in change.events] == ["stage_failed", "failed"]
 
 
@@ -337,7 +337,7 @@ def test_an_uncounted_end_takes_the_attempt_off_again(end: Verb) -> None:
     change = end(running(plan(stage("only", retries=0))), ONLY, "t")
 
     again = task(change.after)
-    assert (change.after.status, again.status, again.attempt) == (Status.RUNNING, Status.PENDING, 0)
+    assert (change.after.status, again.status, again.attempt) == (Status.RUNNING, TaskStatus.PENDING, 0)
 
 
 @uncounted

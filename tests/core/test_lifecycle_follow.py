@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change, EndLease, Foremost, Grant, Holds, KeepResult, MakeDue
 from packhorse.core.models import TaskId
-from packhorse.core.plan import Status
+from packhorse.core.plan import TaskStatus
 from packhorse.errors import NotAllowed
 from tests.core.plans import CHAIN, DIAMOND, LEASE, NOW, RESULT, running, told
 
@@ -58,7 +58,10 @@ def test_what_else_became_due_stays_due() -> None:
     change = follow(finish("diamond"), RIGHT)
 
     assert [effect.task for effect in change.effects if isinstance(effect, MakeDue)] == [LEFT]
-    assert [task.status for at in (LEFT, RIGHT) if (task := change.after.task(at))] == [Status.PENDING, Status.RUNNING]
+    assert [task.status for at in (LEFT, RIGHT) if (task := change.after.task(at))] == [
+        TaskStatus.PENDING,
+        TaskStatus.RUNNING,
+    ]
 
 
 def test_what_is_not_due_cannot_follow() -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from packhorse.core import lifecycle
 from packhorse.core.changes import Grant, TakeBack, Waiting
 from packhorse.core.models import Job, Task, TaskId
-from packhorse.core.plan import Status
+from packhorse.core.plan import Status, TaskStatus
 from packhorse.errors import NotAllowed
 from tests.core.plans import (
     APART,
@@ -43,7 +43,7 @@ def test_a_start_takes_the_entry_from_the_queue_and_grants_the_lease() -> None:
 def test_an_attempt_is_counted_when_it_starts() -> None:
     job = started(submitted(), ONLY, now=LATER)
 
-    assert job.task(ONLY) == Task(Status.RUNNING, attempt=1, token="t", started_at=LATER, ready_at=NOW)
+    assert job.task(ONLY) == Task(TaskStatus.RUNNING, attempt=1, token="t", started_at=LATER, ready_at=NOW)
 
 
 def test_the_first_start_of_a_run_sets_the_job_running() -> None:
@@ -75,7 +75,7 @@ def test_a_second_attempt_shows_why_the_first_failed_and_nothing_else_of_it() ->
 
     again = started(job, ONLY, token="u", now=LATER)
 
-    fresh = Task(Status.RUNNING, attempt=2, token="u", started_at=LATER, ready_at=NOW + 0.5, error=task.error)
+    fresh = Task(TaskStatus.RUNNING, attempt=2, token="u", started_at=LATER, ready_at=NOW + 0.5, error=task.error)
     assert again.task(ONLY) == fresh
     assert again.last_error == task.error
     assert again.last_error is not None

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change, EndLease, KeepResult, MakeDue, RecordFailure, ReleaseSlot, TakeBack
 from packhorse.core.models import Failure, Job, Stopping, Task, TaskId
-from packhorse.core.plan import Plan, Status
+from packhorse.core.plan import Plan, Status, TaskStatus
 from packhorse.errors import NotAllowed
 from tests.core.plans import (
     APART,
     BROKEN,
     CHAIN,
+    FAN,
     HOPELESS,
     LEFT,
     NOW,
@@ -23,6 +25,7 @@ from tests.core.plans import (
     RIGHT,
     cancelled,
     completed,
+    each,
     failed,
     page,
     plan,
@@ -97,10 +100,33 @@ def test_no_task_of_a_cancelled_job_waits_any_more() -> None:
 
     assert [statuses(job, name) for name in ("split", "page", "book")] == [
         ["completed"],
-        ["cancelled", "cancelled"],
-        ["cancelled"],
+        ["skipped", "skipped"],
+        ["skipped"],
     ]
-    assert job.task(page(0)) == Task(Status.CANCELLED)
+    assert job.task(page(0)) == Task(TaskStatus.SKIPPED)
+    assert job.skip_reason == "the job was cancelled"
+
+
+def test_a_task_that_waits_for_another_attempt_is_cancelled_not_skipped() -> None:
+    job = cancelled(failed(running(), ONLY))
+
+    assert statuses(job, "only") == ["cancelled"]
+
+
+def test_elements_that_were_never_known_are_skipped_with_their_stage() -> None:
+    job = cancelled(submitted(FAN))
+
+    assert job.stage("page").tasks is None
+    assert [job.stage_status(name) for name in ("split", "page", "book")] == [TaskStatus.SKIPPED] * 3
+
+
+def test_elements_that_become_known_while_stopping_are_skipped() -> None:
+    parts = plan(stage("split"), stage("other"), stage("page", each("split")))
+    job = cancelled(started(running(parts, TaskId("split")), TaskId("other")))
+
+    after = lifecycle.finish(job, TaskId("split"), token="t", result=RESULT, width=2, now=LATER).after
+
+    assert (after.stopping, statuses(after, "page")) == ("cancel", ["skipped", "skipped"])
 
 
 def test_a_cancel_between_attempts_ends_the_job_now() -> None:
@@ -192,6 +218,19 @@ def test_a_deadline_that_does_not_apply_changes_nothing(job: Job, now: float) ->
     assert lifecycle.expire(job, now=now) is None
 
 
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        pytest.param(replace(BRIEF, pending=100.0), "the deadline passed", id="deadline"),
+        pytest.param(replace(BRIEF, pending=10.0), "no worker started the job in time", id="orphaned"),
+    ],
+)
+def test_a_run_past_its_deadline_skips_what_has_not_started_and_says_why(shape: Plan, reason: str) -> None:
+    after = expired(submitted(shape), now=NOW + 3_600.0)
+
+    assert (statuses(after, "left"), after.skip_reason) == (["skipped"], reason)
+
+
 # siblings
 
 
@@ -200,7 +239,8 @@ def test_a_stage_that_fails_for_good_takes_back_what_waits() -> None:
 
     assert change.effects[:-1] == (EndLease(LEFT), TakeBack(RIGHT))
     assert isinstance(change.effects[-1], RecordFailure)
-    assert (change.after.status, statuses(change.after, "right")) == (Status.FAILED, ["cancelled"])
+    assert (change.after.status, statuses(change.after, "right")) == (Status.FAILED, ["skipped"])
+    assert change.after.skip_reason == "stage left failed"
 
 
 def test_a_stage_that_fails_for_good_asks_its_siblings_to_stop() -> None:
@@ -217,7 +257,7 @@ def test_an_element_that_fails_for_good_stops_the_others() -> None:
 
     after = failed(job, page(0), error=HOPELESS)
 
-    assert (after.stopping, statuses(after, "page")) == ("fail", ["failed", "running", "cancelled"])
+    assert (after.stopping, statuses(after, "page")) == ("fail", ["failed", "running", "skipped"])
 
 
 # the end of what was asked to stop
@@ -255,7 +295,7 @@ def test_an_attempt_that_stopped_is_cancelled_not_failed(end: Verb) -> None:
     task = end(STOPPED["cancel"], LEFT).after.task(LEFT)
 
     assert task is not None
-    assert (task.status, task.token, task.ready_at) == (Status.CANCELLED, None, None)
+    assert (task.status, task.token, task.ready_at) == (TaskStatus.CANCELLED, None, None)
 
 
 def test_a_failure_while_stopping_is_told_but_does_not_become_the_reason() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from packhorse.core.models import Artifact, Job, Result, Stage, Stored, Task, TaskId
-from packhorse.core.plan import Status
+from packhorse.core.plan import Status, TaskStatus
 from tests.core.plans import (
     DIAMOND,
     FAN,
@@ -21,24 +21,28 @@ from tests.core.plans import (
     submitted,
 )
 
-P, R, C, F, X = (Task(status) for status in Status)
+P, R, C, F, X, S = (Task(status) for status in TaskStatus)
 
 
 @pytest.mark.parametrize(
     ("tasks", "status"),
     [
-        pytest.param(None, Status.PENDING, id="elements not known yet"),
-        pytest.param((), Status.COMPLETED, id="no elements"),
-        pytest.param((P, P), Status.PENDING, id="none begun"),
-        pytest.param((P, C), Status.RUNNING, id="some done"),
-        pytest.param((P, R), Status.RUNNING, id="some running"),
-        pytest.param((C, C), Status.COMPLETED, id="all done"),
-        pytest.param((C, X), Status.CANCELLED, id="some cancelled"),
-        pytest.param((R, X), Status.RUNNING, id="still stopping"),
-        pytest.param((R, F, X, C), Status.FAILED, id="one failed"),
+        pytest.param(None, TaskStatus.PENDING, id="elements not known yet"),
+        pytest.param((), TaskStatus.COMPLETED, id="no elements"),
+        pytest.param((P, P), TaskStatus.PENDING, id="none begun"),
+        pytest.param((P, C), TaskStatus.RUNNING, id="some done"),
+        pytest.param((P, R), TaskStatus.RUNNING, id="some running"),
+        pytest.param((C, C), TaskStatus.COMPLETED, id="all done"),
+        pytest.param((C, X), TaskStatus.CANCELLED, id="some cancelled"),
+        pytest.param((R, X), TaskStatus.RUNNING, id="still stopping"),
+        pytest.param((S, S), TaskStatus.SKIPPED, id="none ever started"),
+        pytest.param((C, S), TaskStatus.CANCELLED, id="some done, the others never started"),
+        pytest.param((R, S), TaskStatus.RUNNING, id="others never start"),
+        pytest.param((F, S), TaskStatus.FAILED, id="one failed before others started"),
+        pytest.param((R, F, X, C), TaskStatus.FAILED, id="one failed"),
     ],
 )
-def test_a_stage_sums_up_its_tasks(tasks: tuple[Task, ...] | None, status: Status) -> None:
+def test_a_stage_sums_up_its_tasks(tasks: tuple[Task, ...] | None, status: TaskStatus) -> None:
     assert Stage(tasks).status is status
 
 

@@ -129,7 +129,7 @@ def test_a_stage_with_elements_counts_them() -> None:
     each = job_to_json(job, None, {}, {})["stages"]["each"]
 
     assert (each["current"], each["total"]) == (1, 3)
-    assert each["elements"] == {"total": 3, "completed": 1, "failed": 0, "running": 1}
+    assert each["elements"] == {"total": 3, "completed": 1, "failed": 0, "running": 1, "skipped": 0}
 
 
 def test_times_of_stages_are_those_of_their_tasks() -> None:

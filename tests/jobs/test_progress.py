@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Result, Stage, Task, TaskId
-from packhorse.core.plan import Status
+from packhorse.core.plan import Status, TaskStatus
 from packhorse.schemas import progress
 from packhorse.schemas.progress import SHORT, job_percent
 from packhorse.store.base import Claim, Progress, Store
@@ -23,6 +23,7 @@ from tests.contract.builders import (
     BROKEN,
     FAN,
     KINDS,
+    cancel,
     claim,
     claim_one,
     completed,
@@ -156,9 +157,35 @@ async def test_what_reports_all_of_it_and_is_cancelled_was_not_at_its_end(store:
     assert progress.stage_percent(job, "only", await reported(store, job.id)) == SHORT
 
 
+async def test_a_stage_that_never_started_says_why(store: Store) -> None:
+    claimed = await started(store, FAN)
+
+    await fail(store, claimed)
+
+    stages = progress.stages_to_json(await held(store, claimed.job.id), {})
+    assert [(stages[name]["status"], stages[name].get("reason")) for name in ("split", "page", "book")] == [
+        ("failed", None),
+        ("skipped", "stage split failed"),
+        ("skipped", "stage split failed"),
+    ]
+    assert stages["page"]["progress"] == 0.0
+
+
+async def test_elements_that_never_started_are_counted_and_say_why(store: Store) -> None:
+    job = await split(store, 3)
+    first = await claim_one(store)
+    await finish(store, first)
+
+    await cancel(store, job.id)
+
+    page = progress.stages_to_json(await held(store, job.id), {})["page"]
+    assert (page["status"], page["reason"]) == ("cancelled", "the job was cancelled")
+    assert page["elements"] == {"total": 3, "completed": 1, "failed": 0, "running": 0, "skipped": 2}
+
+
 async def test_one_failed_element_of_very_many_is_not_rounded_away(store: Store) -> None:
     job = await split(store, 2)
-    done, failed = Task(Status.COMPLETED), Task(Status.FAILED)
+    done, failed = Task(TaskStatus.COMPLETED), Task(TaskStatus.FAILED)
     pages = Stage((failed, *[done] * 99_999))
     many = replace(job, status=Status.FAILED, stages=(job.stages[0], pages, *job.stages[2:]))
 

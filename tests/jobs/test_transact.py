@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job
-from packhorse.core.plan import Status
+from packhorse.core.plan import Status, TaskStatus
 from packhorse.errors import (
     Conflict,
     CorruptRecord,
@@ -109,7 +109,7 @@ async def test_a_job_that_never_stops_moving_is_given_up(store: Store, transact:
         await transact(left.job.id, finishing(store, left))
 
     assert 1 < len(commits(faults)) <= TRIES
-    assert (await transact(left.job.id, finishing(store, left))).stage("left").status is Status.COMPLETED
+    assert (await transact(left.job.id, finishing(store, left))).stage("left").status is TaskStatus.COMPLETED
 
 
 async def test_a_job_that_is_not_there_is_not_found(transact: Transactor, store: Store) -> None:

@@ -97,6 +97,9 @@ def test_it_is_cancelled(page: Page, client: Client, tmp_path: Path) -> None:
     page.get_by_role("button", name="Cancel").click()
 
     expect(page.locator("h1 .status")).to_contain_text("cancelled")
+    expect(page.locator("#stage-prepare .status")).to_contain_text("cancelled")
+    expect(page.locator("#stage-finish_up .status")).to_contain_text("not started")
+    expect(page.locator("#stage-finish_up .told")).to_have_text("Not started: the job was cancelled")
     assert client.get(job.id)["status"] == "cancelled"
 
 

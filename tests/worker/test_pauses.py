@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from packhorse.core.plan import Status
+from packhorse.core.plan import Status, TaskStatus
 from packhorse.store.collections.queues import Pause, drop_pause, put_pause
 from tests.journey.site import Site, until
 from tests.worker.test_worker import at_work, starts, submitted
@@ -71,7 +71,7 @@ async def test_a_queue_that_is_paused_while_it_is_served_starts_nothing_more(tmp
             return "slow" in worker._slots.paused or None
 
         async def is_through() -> bool | None:
-            return (await site.job(under_way)).stage("first").status is Status.COMPLETED or None
+            return (await site.job(under_way)).stage("first").status is TaskStatus.COMPLETED or None
 
         await until(runs, 40, site.log_text)
         await put_pause(store, Pause("slow", store.now(), "me"))

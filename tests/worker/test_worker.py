@@ -20,7 +20,7 @@ import pytest
 
 from packhorse import metrics
 from packhorse.core.models import Job
-from packhorse.core.plan import Status
+from packhorse.core.plan import Status, TaskStatus
 from packhorse.define import Pipeline
 from packhorse.define.registry import load
 from packhorse.define.submit import Options
@@ -589,9 +589,9 @@ async def test_a_worker_that_drains_begins_no_further_stage_of_a_chain(tmp_path:
     assert chains.noted() == ["one"]
     assert await starts(chains.site, handle) == ["one"]
     assert [stage.status for stage in (await chains.site.job(handle)).stages] == [
-        Status.COMPLETED,
-        Status.PENDING,
-        Status.PENDING,
+        TaskStatus.COMPLETED,
+        TaskStatus.PENDING,
+        TaskStatus.PENDING,
     ]
     await chains.site.close()
 

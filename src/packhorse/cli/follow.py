@@ -114,7 +114,7 @@ class Bars:
         if name not in self._bars:
             self._bars[name] = self._progress.add_task(name, start=False, total=100.0, message=message, percent="")
         bar = self._bars[name]
-        if stage["status"] != "pending":
+        if stage["status"] not in ("pending", "skipped"):
             self._progress.start_task(bar)
         how_far = percent(stage["progress"])
         self._progress.update(bar, completed=stage["progress"], message=message, percent=how_far)

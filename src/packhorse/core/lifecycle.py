@@ -17,12 +17,13 @@ from packhorse.core import changes, error_codes, failures, json, models
 from packhorse.core.changes import AT_ONCE, Change, Effect, Guard
 from packhorse.core.failures import new_revival, put_action
 from packhorse.core.models import Event, Failure, Firing, Job, Result, Spec, Stage, Stopping, Task, TaskId
-from packhorse.core.plan import TERMINAL, Need, Plan, StagePlan, Status, purge_at
+from packhorse.core.plan import TERMINAL, Need, Plan, StagePlan, Status, TaskStatus, purge_at
 from packhorse.core.schedules import NotedRun, RunStatus, run_index, run_ref
 from packhorse.core.webhooks import job_delivery, put_delivery
 from packhorse.errors import JobNotFound, LeaseLost, NotAllowed
 
 PENDING, RUNNING, COMPLETED, FAILED, CANCELLED = Status
+T_PENDING, T_RUNNING, T_COMPLETED, T_FAILED, T_CANCELLED, T_SKIPPED = TaskStatus
 ACTIVE = frozenset({PENDING, RUNNING})
 
 ALLOWED_FROM: Mapping[str, frozenset[Status]] = {  # by action: only one of two may repeat
@@ -116,7 +117,7 @@ def submit(
 def start(job: Job, at: TaskId, *, token: str, worker: str, lease: float, now: float) -> Change:
     """Start an attempt and give the worker the lease. A job that is being stopped starts nothing."""
     task = job.task(at)
-    if job.stopping or task is None or task.status is not PENDING or task.ready_at is None:
+    if job.stopping or task is None or task.status is not T_PENDING or task.ready_at is None:
         raise _refusal(job, "start")
     draft = _draft(job, "start", now)
     draft.require(changes.Waiting(at)).do(changes.TakeBack(at)).do(changes.Grant(at, token, worker, lease))
@@ -125,7 +126,7 @@ def start(job: Job, at: TaskId, *, token: str, worker: str, lease: float, now: f
         draft.say("started", run=job.run)
     attempt = task.attempt + 1
     # The error of the previous attempt stays visible: it explains why there is another attempt.
-    begun = replace(task, status=RUNNING, attempt=attempt, token=token, started_at=now, ended_at=None, delay=0.0)
+    begun = replace(task, status=T_RUNNING, attempt=attempt, token=token, started_at=now, ended_at=None, delay=0.0)
     draft.put(at, begun)
     draft.say("stage_started", **_where(job, at), attempt=attempt, worker=worker)
     return draft.change()
@@ -148,7 +149,7 @@ def finish(job: Job, at: TaskId, *, token: str, result: Result, width: int | Non
         .do(changes.KeepResult(at, result))
     )
     draft.count_bytes(sum(each.file.size for each in result.artifacts))
-    draft.put(at, replace(task, status=COMPLETED, token=None, ended_at=now, is_alone=False))
+    draft.put(at, replace(task, status=T_COMPLETED, token=None, ended_at=now, is_alone=False))
     draft.say("stage_completed", **_where(job, at), attempt=task.attempt)
     draft.widen(at.stage, width)
     return _go_on(draft, now)
@@ -225,7 +226,7 @@ def restart_delay(job: Job, at: TaskId, *, now: float) -> Change | None:
     only if the clock was wrong by more than `DWARFED` times as much: then little of it can be lost.
     """
     task = job.task(at)
-    if task is None or task.status is not PENDING or task.ready_at is None:
+    if task is None or task.status is not T_PENDING or task.ready_at is None:
         return None
     if task.ready_at - task.delay - now <= DWARFED * task.delay:
         return None
@@ -393,7 +394,7 @@ class _Draft:
         if self.before.plan.stages[i].over is None:
             return width
         tasks = self.stages[i].tasks
-        return len(tasks) if tasks is not None and self.stages[i].status is COMPLETED else None
+        return len(tasks) if tasks is not None and self.stages[i].status is T_COMPLETED else None
 
     def advance(self, not_before: float) -> bool:
         """Make every task due whose inputs are complete; return whether all stages are completed.
@@ -402,20 +403,20 @@ class _Draft:
         """
         are_completed = True
         for i, stage in enumerate(self.before.plan.stages):
-            if self.stages[i].status is COMPLETED:
+            if self.stages[i].status is T_COMPLETED:
                 continue
             if self._has_all(stage.needs):
                 if self.stages[i].tasks is None and stage.over is not None:
                     self.widen(stage.over, None)
                 for n, task in enumerate(self.stages[i].tasks or ()):
-                    if task.status is PENDING and task.ready_at is None:
+                    if task.status is T_PENDING and task.ready_at is None:
                         self.make_due(TaskId(stage.name, n), task, not_before)
-            are_completed = are_completed and self.stages[i].status is COMPLETED
+            are_completed = are_completed and self.stages[i].status is T_COMPLETED
         return are_completed
 
     def _has_all(self, needs: Iterable[Need]) -> bool:
         for need in needs:  # noqa: SIM110 (a generator for each stage would cost more than the rest of the walk)
-            if self.stages[self.before.plan.index[need.stage]].status is not COMPLETED:
+            if self.stages[self.before.plan.index[need.stage]].status is not T_COMPLETED:
                 return False
         return True
 
@@ -427,14 +428,15 @@ class _Draft:
         self.do(changes.MakeDue(at, plan.queue, plan.kind, self.before.priority, due, delay))
 
     def take_back(self) -> None:
-        """Cancel every task that has not started."""
+        """End every task that waits: skipped if it never started, cancelled if it waited for another attempt."""
         for i, stage in enumerate(self.stages):
             for n, task in enumerate(stage.tasks or ()):
-                if task.status is PENDING:
+                if task.status is T_PENDING:
                     at = TaskId(self.before.plan.stages[i].name, n)
                     if task.ready_at is not None:
                         self.do(changes.TakeBack(at))
-                    self.put(at, replace(task, status=CANCELLED, ready_at=None))
+                    status = T_SKIPPED if task.started_at is None else T_CANCELLED
+                    self.put(at, replace(task, status=status, ready_at=None))
 
     def end(self, status: Status) -> None:
         """End the run: status, slot, event, purge time, failure record and notifications in one change."""
@@ -482,7 +484,7 @@ class _Draft:
             self.do(changes.NoteRecord(run_ref(*at), json.encode(noted), run_index(*at, is_open=not is_over)))
 
     def is_running(self) -> bool:
-        return any(task.status is RUNNING for stage in self.stages for task in stage.tasks or ())
+        return any(task.status is T_RUNNING for stage in self.stages for task in stage.tasks or ())
 
     def change(self) -> Change:
         after = replace(
@@ -525,7 +527,7 @@ def _check_lease(job: Job, verb: str, at: TaskId, token: str) -> Task:
     task = job.task(at)
     if task is None or task.token != token:
         raise LeaseLost(job_id=job.id, stage=at.stage, element=at.element)
-    if task.status is not RUNNING:
+    if task.status is not T_RUNNING:
         raise NotAllowed(verb=verb, status=task.status.value)
     return task
 
@@ -545,6 +547,7 @@ def _go_on(draft: _Draft, not_before: float) -> Change:
     """After a task completed: end the run, or make the next tasks due."""
     why = draft.fields.get("stopping", draft.before.stopping)
     if why is not None:
+        draft.take_back()  # the elements of a list that came in while stopping
         if not draft.is_running():
             draft.end(ENDS_AS[why])
     elif draft.advance(not_before):
@@ -563,14 +566,14 @@ def _end_attempt(
     ended = replace(task, token=None, ended_at=draft.now, ready_at=None, error=error, is_alone=task.is_alone or alone)
     facts = {**where, "attempt": task.attempt, "code": error.code, "message": error.message}
     if job.stopping:
-        draft.put(at, replace(ended, status=CANCELLED))
+        draft.put(at, replace(ended, status=T_CANCELLED))
         draft.say("stage_failed", **facts)
         return _go_on(draft, not_before)
     if not is_last:
-        draft.make_due(at, replace(ended, status=PENDING), not_before)
+        draft.make_due(at, replace(ended, status=T_PENDING), not_before)
         draft.say("retrying", **facts, at=not_before)
         return draft.change()
-    draft.put(at, replace(ended, status=FAILED))
+    draft.put(at, replace(ended, status=T_FAILED))
     draft.say("stage_failed", **facts)
     draft.set(error=error)
     return _stop(draft, "fail")
@@ -585,9 +588,9 @@ def _return_task(
         draft.require(changes.Holds(at, token)).do(changes.EndLease(at))
     ended = replace(task, token=None, ended_at=now, ready_at=None)
     if job.stopping:  # no other attempt of this run gets its number
-        draft.put(at, replace(ended, status=CANCELLED))
+        draft.put(at, replace(ended, status=T_CANCELLED))
         return _go_on(draft, not_before)
-    draft.make_due(at, replace(ended, status=PENDING, attempt=task.attempt - 1), not_before)
+    draft.make_due(at, replace(ended, status=T_PENDING, attempt=task.attempt - 1), not_before)
     draft.say("retrying", **_where(job, at), attempt=task.attempt, why=why, at=not_before)
     return draft.change()
 
@@ -631,7 +634,7 @@ def _again(job: Job, i: int, redo: set[int]) -> Stage:
     if i not in redo:
         if stage.tasks is None:
             return stage
-        kept = (replace(task, attempt=0) if task.status is COMPLETED else Task() for task in stage.tasks)
+        kept = (replace(task, attempt=0) if task.status is T_COMPLETED else Task() for task in stage.tasks)
         return Stage(tuple(kept))
     if plan.over is not None and stage.tasks is not None and job.plan.index[plan.over] not in redo:
         return Stage((Task(),) * len(stage.tasks))

@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from packhorse.core.plan import Plan, Status
+from packhorse.core import error_codes
+from packhorse.core.plan import Plan, Status, TaskStatus
 
 # The job: what has happened so far. Small, because every step rewrites it.
 
@@ -30,7 +31,7 @@ class TaskId(NamedTuple):
 
 
 class Task(Struct, frozen=True, array_like=True):
-    status: Status = Status.PENDING
+    status: TaskStatus = TaskStatus.PENDING
     attempt: int = 0  # attempts started in this run, not counting hand-backs and `Later`
     token: str | None = None
     """Fencing token of the attempt that holds the lease. Random, compared for equality only."""
@@ -46,7 +47,7 @@ class Task(Struct, frozen=True, array_like=True):
     @property
     def errors(self) -> int:
         """Attempts of this run that failed or were lost."""
-        is_fine = self.status is Status.COMPLETED or self.status is Status.RUNNING
+        is_fine = self.status is TaskStatus.COMPLETED or self.status is TaskStatus.RUNNING
         return self.attempt - is_fine if self.attempt else 0
 
 
@@ -56,18 +57,20 @@ class Stage(Struct, frozen=True, array_like=True):
     tasks: tuple[Task, ...] | None = (Task(),)
 
     @property
-    def status(self) -> Status:
+    def status(self) -> TaskStatus:
         if self.tasks is None:
-            return Status.PENDING
+            return TaskStatus.PENDING
         if len(self.tasks) == 1:
             return self.tasks[0].status
         seen = {task.status for task in self.tasks}
-        if seen <= {Status.COMPLETED}:
-            return Status.COMPLETED
-        for status in (Status.FAILED, Status.RUNNING, Status.CANCELLED):
+        if seen <= {TaskStatus.COMPLETED}:
+            return TaskStatus.COMPLETED
+        for status in (TaskStatus.FAILED, TaskStatus.RUNNING, TaskStatus.CANCELLED):
             if status in seen:
                 return status
-        return Status.RUNNING if Status.COMPLETED in seen else Status.PENDING
+        if TaskStatus.SKIPPED in seen:  # a stage of which some elements have completed did start
+            return TaskStatus.CANCELLED if TaskStatus.COMPLETED in seen else TaskStatus.SKIPPED
+        return TaskStatus.RUNNING if TaskStatus.COMPLETED in seen else TaskStatus.PENDING
 
 
 Stopping = Literal["cancel", "fail", "expire"]
@@ -131,12 +134,32 @@ class Job(Struct, frozen=True):
         tasks = None if index is None else self.stages[index].tasks
         return tasks[at.element] if tasks is not None and 0 <= at.element < len(tasks) else None
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nothing of this run starts any more, although not everything has completed."""
+        return self.stopping is not None or self.status is Status.FAILED or self.status is Status.CANCELLED
+
+    def stage_status(self, name: str) -> TaskStatus:
+        """As the stage's own, except that a stage whose elements were still unknown is skipped when the run stops."""
+        stage = self.stage(name)
+        return TaskStatus.SKIPPED if stage.tasks is None and self.is_stopped else stage.status
+
+    @property
+    def skip_reason(self) -> str:
+        """Why stages of this run never started. It has one reason: what stopped the run."""
+        error = self.error
+        if error is None:
+            return "the job was cancelled"
+        if error.stage is not None:
+            return f"stage {error.stage} failed"
+        return "no worker started the job in time" if error.code == error_codes.ORPHANED else "the deadline passed"
+
     def running_tasks(self) -> list[TaskId]:
         return [
             TaskId(plan.name, i)
             for plan, stage in zip(self.plan.stages, self.stages, strict=True)
             for i, task in enumerate(stage.tasks or ())
-            if task.status is Status.RUNNING
+            if task.status is TaskStatus.RUNNING
         ]
 
     @property

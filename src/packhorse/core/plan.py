@@ -18,6 +18,8 @@ Path = tuple[str, ...]  # a path into a JSON value: keys, or `json.ANY` for ever
 
 
 class Status(StrEnum):
+    """Of a job."""
+
     PENDING = "pending"
     RUNNING = "running"
     COMPLETED = "completed"
@@ -30,6 +32,23 @@ class Status(StrEnum):
     @property
     def is_terminal(self) -> bool:
         return self in TERMINAL
+
+
+class TaskStatus(StrEnum):
+    """Of a stage, or of one element of it."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"  # its run was stopped after it had started
+    SKIPPED = "skipped"  # its run was stopped before it started
+
+    __hash__ = str.__hash__
+
+    @property
+    def is_terminal(self) -> bool:
+        return self is not TaskStatus.PENDING and self is not TaskStatus.RUNNING
 
 
 TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from packhorse import host
 from packhorse.core.models import Job, Stage, TaskId
-from packhorse.core.plan import StagePlan, Status
+from packhorse.core.plan import StagePlan, Status, TaskStatus
 from packhorse.schemas.job_details import Estimate, Reason, StageEstimate
 from packhorse.schemas.progress import Reported, stage_percent
 from packhorse.store.base import Store
@@ -97,7 +97,7 @@ def is_live(card: WorkerCard, now: float, lease: float) -> bool:
 
 def _of_running(plan: StagePlan, stage: Stage, around: Around) -> Iterator[Reason]:
     """Running according to its record, which another worker would correct; but there is none."""
-    is_running = any(task.status is Status.RUNNING for task in stage.tasks or ())
+    is_running = any(task.status is TaskStatus.RUNNING for task in stage.tasks or ())
     if is_running and not any(plan.queue in card.queues for card in around.live):
         said = f"the worker that ran `{plan.name}` is not alive, nor any other that serves queue `{plan.queue}`"
         yield Reason("NO_WORKER", said)
@@ -132,14 +132,16 @@ def _of_stage(job: Job, plan: StagePlan, stage: Stage, around: Around, now: floa
 
 def _due(stage: Stage) -> list[float]:
     """When the waiting tasks of the stage were or will be due."""
-    return [task.ready_at for task in stage.tasks or () if task.status is Status.PENDING and task.ready_at is not None]
+    return [
+        task.ready_at for task in stage.tasks or () if task.status is TaskStatus.PENDING and task.ready_at is not None
+    ]
 
 
 def _first_due(job: Job, now: float) -> Iterator[TaskId]:
     """Of each stage, the task that is claimed next."""
     for plan, stage in zip(job.plan.stages, job.stages, strict=True):
         for element, task in enumerate(stage.tasks or ()):
-            if task.status is Status.PENDING and task.ready_at is not None and task.ready_at <= now:
+            if task.status is TaskStatus.PENDING and task.ready_at is not None and task.ready_at <= now:
                 yield TaskId(plan.name, element)
                 break
 
@@ -185,12 +187,12 @@ def estimate_job(job: Job, reported: Reported, past: Past, now: float) -> Estima
 def _left(job: Job, plan: StagePlan, reported: Reported, counts: Counter[int], now: float) -> StageEstimate:
     stage, runs = job.stage(plan.name), counts.total()
     usual = percentile(counts, 0.5)
-    if stage.status is Status.COMPLETED:
+    if stage.status is TaskStatus.COMPLETED:
         return StageEstimate(usual, 0.0, runs)
     if stage.status.is_terminal:
         return StageEstimate(usual, None, runs)
     began = min((task.started_at for task in stage.tasks or () if task.started_at is not None), default=None)
-    if began is None or stage.status is Status.PENDING:
+    if began is None or stage.status is TaskStatus.PENDING:
         return StageEstimate(usual, usual, runs)
     passed, share = max(0.0, now - began), stage_percent(job, plan.name, reported)
     by_pace = passed * (100.0 - share) / share if share > 0 else None
@@ -206,7 +208,7 @@ def _end(
     begins = _latest(needed, now)
     if begins is None or seconds is None:
         return None
-    if waits and stage.status is Status.PENDING:
+    if waits and stage.status is TaskStatus.PENDING:
         begins = max([begins, *(task.ready_at for task in stage.tasks or () if task.ready_at is not None)])
     return begins + seconds
 

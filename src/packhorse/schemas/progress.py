@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NotRequired, TypedDict
 
 from packhorse.core.models import Job, Stage, Task, TaskId
-from packhorse.core.plan import StagePlan, Status
+from packhorse.core.plan import StagePlan, Status, TaskStatus
 from packhorse.store.base import Progress
 
 Reported = Mapping[TaskId, Progress]
@@ -22,7 +22,7 @@ EXACT = 2.0**20  # from here on, the fraction has so few digits that multiplying
 
 LAST_TIME = 253_402_300_799.0  # the end of the year 9999, the last ISO time; a delay may be any number
 
-ENDED_SHORT = (Status.FAILED, Status.CANCELLED)
+ENDED_SHORT = (TaskStatus.FAILED, TaskStatus.CANCELLED)
 
 
 class ElementsDocument(TypedDict):
@@ -32,12 +32,15 @@ class ElementsDocument(TypedDict):
     completed: int
     failed: int
     running: int
+    skipped: int
 
 
 class StageDocument(TypedDict):
-    """The state of a stage; ``elements`` only for a stage that runs once per element."""
+    """The state of a stage; ``elements`` only for a stage that runs once per element. ``reason`` says why the stage, or
+    some of its elements, never started: only then is it there.
+    """
 
-    status: Status
+    status: TaskStatus
     progress: float
     current: float | None
     total: float | None
@@ -45,6 +48,7 @@ class StageDocument(TypedDict):
     attempt: int
     started_at: str | None
     updated_at: str | None
+    reason: NotRequired[str]
     elements: NotRequired[ElementsDocument]
 
 
@@ -63,7 +67,7 @@ class PositionDocument(TypedDict):
 
 
 WAITING: StageDocument = {
-    "status": Status.PENDING,
+    "status": TaskStatus.PENDING,
     "progress": 0.0,
     "current": None,
     "total": None,
@@ -138,7 +142,7 @@ def stage_percent(job: Job, name: str, reported: Reported) -> float:
 def current_stage(job: Job) -> str | None:
     """The earliest unfinished stage in graph order."""
     for plan, stage in zip(job.plan.stages, job.stages, strict=True):
-        if stage.status is not Status.COMPLETED:
+        if stage.status is not TaskStatus.COMPLETED:
             return plan.name
     return None
 
@@ -151,7 +155,7 @@ def _peak(job: Job, plan: StagePlan, stage: Stage, reported: Reported) -> float:
     done = 0.0
     for i, task in enumerate(stage.tasks):
         report = reported.get(TaskId(plan.name, i))
-        if task.status is Status.COMPLETED:
+        if task.status is TaskStatus.COMPLETED:
             done += 1.0
         elif report is not None and report.run == job.run:
             done += min(report.peak, 1.0)
@@ -159,21 +163,21 @@ def _peak(job: Job, plan: StagePlan, stage: Stage, reported: Reported) -> float:
 
 
 def _now(job: Job, task: Task, report: Progress | None) -> float:
-    if task.status is Status.COMPLETED:
+    if task.status is TaskStatus.COMPLETED:
         return 1.0
-    if report is None or report.run != job.run or not report.total or task.status is Status.PENDING:
+    if report is None or report.run != job.run or not report.total or task.status is TaskStatus.PENDING:
         return 0.0
     return min(1.0, max(0.0, report.current / report.total))
 
 
 def _stage(job: Job, name: str, progress: Reported) -> StageDocument:
-    stage = job.stage(name)
+    stage, status = job.stage(name), job.stage_status(name)
     tasks = stage.tasks or ()
     if not progress and _is_untouched(tasks) and job.plan.stage(name).over is None:
         return WAITING.copy()
     reports = [found for i in range(len(tasks)) if (found := _report(job, TaskId(name, i), progress))]
     document: StageDocument = {
-        "status": stage.status,
+        "status": status,
         "progress": stage_percent(job, name, progress),
         "current": reports[0].current if reports else None,
         "total": reports[0].total if reports else None,
@@ -182,6 +186,8 @@ def _stage(job: Job, name: str, progress: Reported) -> StageDocument:
         "started_at": iso(_first(tasks)),
         "updated_at": iso(max((report.at for report in reports), default=None)),
     }
+    if status is TaskStatus.SKIPPED or any(task.status is TaskStatus.SKIPPED for task in tasks):
+        document["reason"] = job.skip_reason
     if job.plan.stage(name).over is None:
         return document
     elements = _elements(stage)  # their count says more than the report of any one element
@@ -191,16 +197,19 @@ def _stage(job: Job, name: str, progress: Reported) -> StageDocument:
 
 def _is_untouched(tasks: Sequence[Task]) -> bool:
     """Every stage of a new job is; this spares the work for most stages of most jobs."""
-    return len(tasks) == 1 and tasks[0].status is Status.PENDING and tasks[0].attempt == 0 and not tasks[0].started_at
+    return (
+        len(tasks) == 1 and tasks[0].status is TaskStatus.PENDING and tasks[0].attempt == 0 and not tasks[0].started_at
+    )
 
 
 def _elements(stage: Stage) -> ElementsDocument:
     seen = [task.status for task in stage.tasks or ()]
     return {
         "total": len(seen),
-        "completed": seen.count(Status.COMPLETED),
-        "failed": seen.count(Status.FAILED),
-        "running": seen.count(Status.RUNNING),
+        "completed": seen.count(TaskStatus.COMPLETED),
+        "failed": seen.count(TaskStatus.FAILED),
+        "running": seen.count(TaskStatus.RUNNING),
+        "skipped": seen.count(TaskStatus.SKIPPED),
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar, cast, overload
 
 from packhorse.core.models import Event, Failure, Job
-from packhorse.core.plan import Status
+from packhorse.core.plan import Status, TaskStatus
 from packhorse.define.files import File
 from packhorse.define.signature import Function
 from packhorse.define.stages import Later, Stage
@@ -82,8 +82,8 @@ class BenchJob(Generic[R_co]):
         except NotFinished as missing:
             raise self._explain(missing) from None
 
-    def status_of(self, stage: AnyStage) -> Status:
-        return self.record.stage(stage_of(stage).name).status
+    def status_of(self, stage: AnyStage) -> TaskStatus:
+        return self.record.stage_status(stage_of(stage).name)
 
     def attempts_of(self, stage: AnyStage, element: int | None = None) -> int:
         """Number of attempts in this run, of one element or of all elements.

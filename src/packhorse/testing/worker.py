@@ -19,7 +19,7 @@ from packhorse.background.reaper import Reaper
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job, TaskId
-from packhorse.core.plan import Status
+from packhorse.core.plan import TaskStatus
 from packhorse.define.pipelines import Pipeline
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Lease, Report, Store
@@ -111,7 +111,7 @@ class InlineWorker:
         for job in jobs:
             if job.deadline_at is not None and job.stopping is None:
                 moments.append(job.deadline_at)
-            tasks = (task for stage in job.stages for task in stage.tasks or () if task.status is Status.PENDING)
+            tasks = (task for stage in job.stages for task in stage.tasks or () if task.status is TaskStatus.PENDING)
             moments += [task.ready_at for task in tasks if task.ready_at is not None and task.ready_at > now]
         return min(moments, default=math.inf)
 

@@ -18,6 +18,7 @@ from packhorse.store.redis.commit import NET
 from tests.contract.builders import (
     BROKEN,
     CHAIN,
+    FAN,
     ONLY,
     SLOTTED,
     cancel,
@@ -35,6 +36,7 @@ from tests.contract.builders import (
     plan,
     report,
     sample,
+    settled,
     split,
     stage,
     started,
@@ -188,6 +190,19 @@ async def test_the_progress_of_a_stage_with_elements_is_how_many_are_done(
 
     key = f"{prefix}job:{job.id}:stage:page"
     assert raw.hmget(key, "status", "current", "total", "progress") == ["running", "1", "4", "25"]
+
+
+async def test_a_stage_that_never_started_says_why_until_it_waits_again(
+    redis_store: RedisStore, raw: redis.Redis, prefix: str
+) -> None:
+    claimed = await started(redis_store, FAN)
+    stages = [f"{prefix}job:{claimed.job.id}:stage:{name}" for name in ("page", "book")]
+
+    await fail(redis_store, claimed)
+
+    assert [raw.hmget(key, "status", "reason") for key in stages] == [["skipped", "stage split failed"]] * 2
+    await settled(redis_store, claimed.job.id, lambda job: lifecycle.retry(job, now=redis_store.now()))
+    assert raw.exists(*stages) == 0
 
 
 async def test_where_the_files_of_a_job_are_is_readable(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:

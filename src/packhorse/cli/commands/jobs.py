@@ -201,13 +201,14 @@ def _stages(job: Json, measured: Sequence[Json]) -> None:
     rows = []
     for name, stage in job["stages"].items():
         mine = [each for each in measured if each["stage"] == name]
-        row = [name, stage["status"], percent(stage["progress"]), stage["attempt"]]
+        status = "not started" if stage["status"] == "skipped" else stage["status"]
+        row = [name, status, percent(stage["progress"]), stage["attempt"]]
         if mine:
             row += [f"{100 * max(each['peak_cpu'] for each in mine):.0f} %"]
             row += [f"{max(each['peak_memory_bytes'] for each in mine) / MIB:.0f} MiB"]
         elif measured:
             row += ["", ""]
-        rows.append([*row, stage["message"]])
+        rows.append([*row, stage.get("reason") or stage["message"]])
     output.table(columns, rows)
 
 

@@ -10,6 +10,7 @@ import msgspec
 from packhorse.core import changes, failures, json
 from packhorse.core.changes import Change, Effect, Guard
 from packhorse.core.models import Event, FailedRun, Job, TaskId
+from packhorse.core.plan import TaskStatus
 from packhorse.core.records import IndexEntry, Put
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.base import is_own_work
@@ -316,13 +317,16 @@ def _tell(change: Change, ops: list[Op]) -> None:
 
 
 def _show_stages(change: Change, ops: list[Op]) -> None:
-    """What people read about a stage, when it has moved. One that was never begun has none."""
+    """What people read about a stage, when it has moved. One that still waits for its first start has none."""
     before, job = change.before, change.after
     if before is None:
         return
+    is_turn = before.is_stopped is not job.is_stopped  # only then can a stage be skipped, or wait again
     for plan, was, now in zip(job.plan.stages, before.stages, job.stages, strict=True):
-        if was is not now and now.tasks and was != now:
-            fields = rows.stage_fields(now, plan.over is not None, job.updated_at)
+        if is_turn and before.stage_status(plan.name) is TaskStatus.SKIPPED:
+            ops.append(["DEL", keys.stage(job.id, plan.name)])
+        elif (was is not now and now.tasks and was != now) or (is_turn and now.tasks is None):
+            fields = rows.stage_fields(job, plan)
             ops.append(["HSET", keys.stage(job.id, plan.name), *fields])
 
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from urllib.parse import quote
 
 from packhorse.core.models import Job, TaskId
-from packhorse.core.plan import Status
+from packhorse.core.plan import Status, TaskStatus
 
 job = "job:{}".format
 stage = "job:{}:stage:{}".format
@@ -35,7 +35,7 @@ METRICS_LAST = "3600"
 
 def readable(job: Job) -> list[str]:
     """Keys that people read beside the record: the stages, and the results as soon as there is one."""
-    has_result = any(task.status is Status.COMPLETED for each in job.stages for task in each.tasks or ())
+    has_result = any(task.status is TaskStatus.COMPLETED for each in job.stages for task in each.tasks or ())
     stages = [stage(job.id, each.name) for each in job.plan.stages]
     return [result(job.id), *stages] if has_result else stages
 

@@ -7,8 +7,8 @@ from operator import attrgetter
 from typing import Any
 
 from packhorse.core import json
-from packhorse.core.models import Event, Job, Stage, TaskId
-from packhorse.core.plan import Status
+from packhorse.core.models import Event, Job, TaskId
+from packhorse.core.plan import StagePlan, Status, TaskStatus
 from packhorse.errors import CorruptRecord, PackhorseError
 from packhorse.store.redis import keys
 from packhorse.store.rows import Plans
@@ -163,7 +163,7 @@ def _counted(job: Job) -> tuple[str | None, int, int, int | None]:
         tasks = each.tasks or ()
         done = 0
         for task in tasks:
-            done += task.status is Status.COMPLETED
+            done += task.status is TaskStatus.COMPLETED
             errors += task.errors
         current += done
         total += len(tasks)
@@ -218,23 +218,25 @@ def _done(job: Job, stage: str) -> tuple[int, int]:
     done = total = 0
     for each in (job.stage(stage),) if stage in job.plan.index else job.stages:
         for task in each.tasks or ():
-            done += task.status is Status.COMPLETED
+            done += task.status is TaskStatus.COMPLETED
             total += 1
     return done, total
 
 
-def stage_fields(stage: Stage, has_elements: bool, at: float) -> list[str]:
+def stage_fields(job: Job, plan: StagePlan) -> list[str]:
     """The fields of its hash: names and values in turn."""
-    tasks = stage.tasks or ()
-    found = ["status", stage.status.value, "updated_at", str(at)]
+    tasks, status = job.stage(plan.name).tasks or (), job.stage_status(plan.name)
+    found = ["status", status.value, "updated_at", str(job.updated_at)]
+    if status is TaskStatus.SKIPPED:
+        found += ("reason", job.skip_reason)
     started = [task.started_at for task in tasks if task.started_at is not None]
     if started:
         found += ("started_at", str(min(started)))
-    if has_elements:
-        done = sum(task.status is Status.COMPLETED for task in tasks)
+    if plan.over is not None and tasks:
+        done = sum(task.status is TaskStatus.COMPLETED for task in tasks)
         found += ("elements", str(len(tasks)), "current", str(done), "total", str(len(tasks)))
         found += ("progress", f"{100 * done / len(tasks):.0f}")
-    elif stage.status is Status.COMPLETED:
+    elif status is TaskStatus.COMPLETED:
         found += ("progress", "100")
     return found
 

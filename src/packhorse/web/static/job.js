@@ -25,7 +25,7 @@ function moved(job) {
     const row = document.getElementById(`stage-${name}`);
     if (!row) continue;
     row.querySelector("progress").value = stage.progress;
-    row.querySelector(".told").textContent = [count(stage), stage.message].filter(Boolean).join(" ");
+    row.querySelector(".told").textContent = [count(stage), stage.message, unstarted(stage)].filter(Boolean).join(" ");
   }
 }
 
@@ -33,6 +33,12 @@ function count(stage) {
   if (stage.elements?.total) return `${number.format(stage.elements.completed)} of ${number.format(stage.elements.total)}`;
   if (stage.total === null || stage.current === null) return "";
   return `${number.format(stage.current)} of ${number.format(stage.total)}`;
+}
+
+function unstarted(stage) {
+  if (!stage.reason) return "";
+  const some = stage.elements?.skipped ? `${number.format(stage.elements.skipped)} not started` : "Not started";
+  return `${some}: ${stage.reason}`;
 }
 
 // Log
