@@ -28,6 +28,7 @@ from packhorse.outbound.addresses import Allow
 
 REDIS_PREFIX = "packhorse:"  # default prefix of every key in Redis
 PREFIX = "PACKHORSE_"
+LOOPBACK = "127.0.0.0/8,::1"  # what webhooks may also call in `packhorse dev`: this machine
 POSITIVE = frozenset(
     {"lease", "slots", "recycle", "timeout", "deadline", "pending", "sweep", "samples", "body_silence"}
     | {f"revive_{name}" for name in ("times", "backoff", "budget", "per")}
@@ -290,7 +291,8 @@ class Settings:
     )
     outbound_allow: str = _setting(
         "",
-        "Hosts and networks that webhooks may call although they are not public, such as hooks.internal,10.1.0.0/16",
+        "Hosts and networks that webhooks may call although they are not public, such as hooks.internal,10.1.0.0/16. "
+        f"`packhorse dev` adds {LOOPBACK}",
         allow_list,
     )
     runs_keep: float = _setting(30 * 86_400.0, "Retention of the runs of schedules", seconds)
@@ -376,6 +378,11 @@ def dev_url(folder: Path | None = None) -> str:
     except (OSError, ValueError):  # no file, or its process was killed
         return ""
     return url
+
+
+def dev_allow(settings: Settings) -> str:
+    """What webhooks may call in `packhorse dev` although it is not public: a receiver is often on this machine, too."""
+    return ",".join(filter(None, (settings.outbound_allow, LOOPBACK)))
 
 
 def descriptions() -> dict[str, str]:

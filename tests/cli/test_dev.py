@@ -6,15 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import psutil
+import pytest
 
 from packhorse.cli.commands.processes import PORT
 from packhorse.client import LOCAL, Client, Json
-from packhorse.errors import PackhorseError
-from packhorse.settings import DEV_FILE, Settings, dev_url, keep_dev_url, load
+from packhorse.errors import BlockedAddress, PackhorseError
+from packhorse.settings import DEV_FILE, LOOPBACK, Settings, dev_allow, dev_url, keep_dev_url, load
 from tests.cli.house import LONGEST, Dev, House, is_running, until
+from tests.servers.web import Web, web_aside
 
 APP = """
 from packhorse import App
@@ -61,6 +64,36 @@ def test_secrets_can_be_used_without_setting_anything_up(shared: Dev) -> None:
     done = shared.client.wait(job["job_id"], LONGEST)
 
     assert (job["parameters"], done["result"]) == ({"key": "••••"}, 11)
+
+
+def told_of_jobs(dev: Dev, receiver: Web) -> bool:
+    """After one more job: the server knows a new webhook after a second."""
+    greeted(dev)
+    return any(each.json["type"] == "job.completed" for each in receiver.asked)
+
+
+def test_a_webhook_can_call_this_machine_and_nothing_else_inside(shared: Dev) -> None:
+    for host in ("127.0.0.1", "localhost"):
+        with web_aside() as receiver:
+            url = receiver.url.replace("127.0.0.1", host)
+            webhook = shared.client.add_webhook(f"{url}/hook")["webhook_id"]
+            tried = shared.client.test_webhook(webhook)
+            until(partial(told_of_jobs, shared, receiver))
+            shared.client.remove_webhook(webhook)
+            assert tried["delivered"]
+    with pytest.raises(BlockedAddress, match="private"):
+        shared.client.add_webhook("https://10.0.0.1/hook")
+
+    doctor = {each["name"]: each for each in shared.run("doctor", "--json").json}
+    [line] = [line for line in shared.run("config").out.splitlines() if "PACKHORSE_OUTBOUND_ALLOW " in line]
+    assert (doctor["webhook addresses"]["value"], doctor["webhook addresses"]["is_ok"]) == (LOOPBACK, True)
+    assert "packhorse dev" in doctor["webhook addresses"]["meaning"]
+    assert f"packhorse dev adds {LOOPBACK}" in line
+
+
+def test_what_the_settings_allow_stays_allowed_in_dev() -> None:
+    assert dev_allow(Settings(outbound_allow="10.1.0.0/16")) == f"10.1.0.0/16,{LOOPBACK}"
+    assert load(env={"PACKHORSE_OUTBOUND_ALLOW": dev_allow(Settings())}).settings.outbound_allow == LOOPBACK
 
 
 def test_a_killed_worker_and_a_killed_server_are_replaced(shared: Dev) -> None:

@@ -8,7 +8,7 @@ import secrets
 import shlex
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -26,7 +26,18 @@ from packhorse.factory import address_of, blobs_from, is_absent, open_store
 from packhorse.jobs import health
 from packhorse.jobs.deployment import adopt as adopt_files
 from packhorse.jobs.deployment import compare, get_id, read_mark
-from packhorse.settings import PREFIX, Loaded, Settings, descriptions, env_texts, printable, without_secrets
+from packhorse.settings import (
+    LOOPBACK,
+    PREFIX,
+    Loaded,
+    Settings,
+    descriptions,
+    dev_allow,
+    dev_url,
+    env_texts,
+    printable,
+    without_secrets,
+)
 from packhorse.store.base import Finding
 
 NAMES = ("pipelines.py", "test_pipelines.py", "pyproject.toml", "README.md", ".gitignore")
@@ -73,7 +84,12 @@ def config(*, output: Output = Output(), pace: Pace = Pace(), places: Places = P
         printing.document([{**each, "meaning": meaning[each["name"]]} for each in found])
         return
     texts = env_texts(loaded.settings)
-    rows = [(each["name"], texts[each["name"]], each["origin"], meaning[each["name"]]) for each in found]
+    added = {PREFIX + "OUTBOUND_ALLOW": f"; the running packhorse dev adds {LOOPBACK}"} if dev_url() else {}
+    rows = [
+        (name, texts[name], each["origin"] + added.get(name, ""), meaning[name])
+        for each in found
+        for name in (each["name"],)
+    ]
     printing.table(("setting", "value", "origin", "meaning"), rows)
 
 
@@ -155,7 +171,7 @@ async def run_checks(found: Loaded) -> tuple[list[Finding], float]:
     files = await _blobs(settings, is_named="blobs" in named)
     if inside[0].is_ok and files[0].is_ok:
         files += await _deployment(settings)
-    return [*inside, *files, _scratch(settings)], now
+    return [*inside, *files, _scratch(settings), *_webhook_addresses(settings)], now
 
 
 async def _store(settings: Settings, *, is_named: bool) -> tuple[list[Finding], float]:
@@ -237,6 +253,16 @@ async def _probe(blobs: Blobs) -> None:
         await blobs.delete([key])
     if await blobs.size(key) is not None:
         raise PackhorseError("What was deleted is still there.")
+
+
+def _webhook_addresses(settings: Settings) -> Iterator[Finding]:
+    """What webhooks may call although it is not public."""
+    name, meaning = "webhook addresses", "webhooks may call these although they are not public"
+    if dev_url():
+        meaning += f"; packhorse dev, which runs in this folder, adds {LOOPBACK}, and serve and worker do not"
+        yield Finding(name, True, dev_allow(settings), meaning)
+    elif settings.outbound_allow:
+        yield Finding(name, True, settings.outbound_allow, f"{meaning} (PACKHORSE_OUTBOUND_ALLOW)")
 
 
 def _scratch(settings: Settings) -> Finding:

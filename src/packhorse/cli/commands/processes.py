@@ -19,7 +19,7 @@ from packhorse.define.validation import list_some
 from packhorse.errors import AppMissing, PackhorseError
 from packhorse.factory import open_both
 from packhorse.host import StageUser, hide_settings, require_free_port
-from packhorse.settings import Settings, dev_url, keep_dev_url, keep_secret_key
+from packhorse.settings import PREFIX, Settings, dev_allow, dev_url, keep_dev_url, keep_secret_key
 from packhorse.worker.pool import describe
 from packhorse.worker.status import serve_status
 from packhorse.worker.worker import Worker, tune_gc
@@ -115,7 +115,7 @@ class Dev:
         self._user = StageUser.find(settings.stage_user)
         self._over = asyncio.Event()
         self._url = f"http://{settings.host}:{settings.port}"
-        env = dict(os.environ)
+        env = {**os.environ, f"{PREFIX}OUTBOUND_ALLOW": dev_allow(settings)}
         self._serve = Kept("serve", ["serve", "--keyless", "--port", str(settings.port), *flags], forward, env)
         self._workers = {
             app: Kept("worker" if len(apps) == 1 else f"worker {app}", ["worker", app, *drain, *flags], forward, env)
