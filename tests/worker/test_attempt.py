@@ -369,6 +369,27 @@ async def test_an_outcome_whose_answer_was_lost_is_recorded_once_and_keeps_its_f
     assert await content(blobs, result.files[0].file.key) == b"a.txt"
 
 
+@pytest.mark.parametrize("found", [(), None], ids=["behind", "empty"])
+async def test_files_are_kept_if_another_server_may_have_the_outcome(
+    store: Store, blobs: Blobs, stand: MakeStand, faults: Faults, found: tuple[()] | None
+) -> None:
+    """After a fail-over, the old primary may answer for a moment, with the job as it was, or without it."""
+    waiting = await submit(store)
+    on = stand(await claim_one(store), returns_files("a.txt"))
+    faults.alter("get", lambda jobs: jobs)
+    faults.lose_answer("commit", UnknownOutcome)
+    for _ in range(4):
+        faults.alter("has_change", lambda _: False)
+        faults.alter("get", lambda _: [None if found is None else waiting])
+
+    await on.carry()
+    faults.mend()
+
+    [result] = (await store.results([on.claimed.job.id]))[on.claimed.job.id].values()
+    assert (await on.job()).status is Status.COMPLETED
+    assert await content(blobs, result.files[0].file.key) == b"a.txt"
+
+
 # Objects that fail
 
 

@@ -446,20 +446,20 @@ class Attempt:
         """The token names the change: after a lost answer, it is looked up before anything else is done."""
         if ending.verb is None:
             return Outcome(LOST)
+        may_be_made = False
         while True:
             try:
                 job = await self._resources.transact(self.lease.job_id, ending.decide, change_id=self.lease.token)
             except (errors.LeaseLost, errors.Refused):
                 log.attempt_came_late(self.lease)
-                await self._discard()
+                if not may_be_made:  # else a server that lags behind may have refused what another one has made
+                    await self._discard()
                 return Outcome(LOST, ending.fault)
             except (errors.CorruptRecord, errors.SchemaTooNew) as error:  # trying again would not help
                 log.attempt_broke(self.lease, error)
                 return Outcome(ending.name, ending.fault)
-            except (
-                errors.StoreError,
-                errors.Conflict,
-            ):  # the slot is kept: the commit may have started the next stage in it
+            except (errors.StoreError, errors.Conflict) as error:  # keep the slot: the next stage may have it by now
+                may_be_made = may_be_made or isinstance(error, errors.UnknownOutcome)
                 await asyncio.sleep(PATIENCE)
             else:
                 return ending.outcome(job)
