@@ -6,7 +6,7 @@ The numbers are those of docs/reliability.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from lab.loop import Machine
 from lab.model_store import Held, Key
@@ -19,6 +19,8 @@ ORDER = {Status.PENDING: 0, Status.RUNNING: 1}
 UNCOUNTED = frozenset({"later", "handed_back"})
 HEALTHY = 0.75
 """Leases for which a worker must have been well, so that it must have renewed its own."""
+FOUND = 1.5
+"""Seconds in which a worker that is well finds out what the store has started for it."""
 
 Attempt = tuple[str, int, TaskId]
 """Job, run and task."""
@@ -58,6 +60,8 @@ class Ledger:
         """Every token there ever was."""
         self.holders: dict[str, str] = {}
         """The worker of each token."""
+        self.unknown: dict[str, float] = {}
+        """Tokens of which their worker was not told, and since when the store has them."""
         self.attempts: Counter[Attempt] = Counter()
         self.firings: dict[tuple[str, float], str] = {}
         self.erased: set[str] = set()
@@ -169,7 +173,7 @@ class Ledger:
         if tuple(task) in returned:
             self.attempts[job.id, job.run, task] -= 1
         if token in self.holders and any(event.data.get("code") == error_codes.WORKER_LOST for event in change.events):
-            self._lose(job, task, self.holders[token], now, lease)
+            self._lose(job, task, token, now, lease)
 
     def _grant(self, job: Job, effect: changes.Grant) -> None:
         key, at = (job.id, effect.task), (job.id, job.run, effect.task)
@@ -201,9 +205,13 @@ class Ledger:
                 f"{job.id} is {job.status}, and {slots.get(job.slot)} holds its slot {job.slot}",
             )
 
-    def _lose(self, job: Job, task: TaskId, worker: str, now: float, lease: Held | None) -> None:
+    def started_unknown(self, tokens: Iterable[str]) -> None:
+        for token in tokens:
+            self.unknown[token] = self._now()
+
+    def _lose(self, job: Job, task: TaskId, token: str, now: float, lease: Held | None) -> None:
         """The server took the lease away from a worker: that needs a reason."""
-        machine = self._worker(worker)
+        machine = self._worker(self.holders[token])
         if machine is None or not machine.is_alive or machine.is_stopped:
             return
         here = self._now()
@@ -216,6 +224,12 @@ class Ledger:
             here - machine.healthy_since < HEALTHY * self._lease,
             "I4",
             f"{job.id}: {task} was taken from {machine}, which had been well for {here - machine.healthy_since:.1f} s",
+        )
+        well = here - max(machine.healthy_since, self.unknown.get(token, here))
+        self.expect(
+            well < FOUND,
+            "I4",
+            f"{job.id}: {task} was taken from {machine}, which did not know of it, and was well for {well:.1f} s",
         )
         since, until = self._outage()
         is_after_outage = until - since >= HEALTHY * self._lease and until <= here < until + self._lease / 2

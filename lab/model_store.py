@@ -106,6 +106,8 @@ class State:
         self.slots: dict[str, str] = {}
         self.usage: dict[str, counters.Usage] = {}
         self.queue: dict[Key, Queued] = {}
+        self.locked: set[str] = set()
+        """Jobs that a claim has read and not started yet: other claims skip them, as SKIP LOCKED does."""
         self.leases: dict[Key, Held] = {}
         self.reports: dict[str, dict[TaskId, Progress]] = {}
         self.text: dict[str, list[Line]] = {}
@@ -327,16 +329,14 @@ class State:
 
     def _ready(self, queue: str, kinds: Collection[str], now: float) -> list[Queued]:
         """The most urgent first."""
-        return sorted(
-            each
-            for each in self.queue.values()
-            if each.queue == queue and each.kind in kinds and each.not_before <= now
-        )
+        return sorted(each for each in self.queue.values() if self._is_ready(each, queue, kinds, now))
 
     def has_ready(self, queue: str, kinds: Collection[str], now: float) -> bool:
-        return any(
-            each.queue == queue and each.not_before <= now and each.kind in kinds for each in self.queue.values()
-        )
+        return any(self._is_ready(each, queue, kinds, now) for each in self.queue.values())
+
+    def _is_ready(self, each: Queued, queue: str, kinds: Collection[str], now: float) -> bool:
+        is_due = each.queue == queue and each.not_before <= now and each.kind in kinds
+        return is_due and each.job_id not in self.locked
 
     def pick(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide, now: float) -> list[Change | Key]:
         """The first half of a claim: what to start, or the entries to remove because nothing will start them."""

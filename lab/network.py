@@ -127,6 +127,7 @@ class Server:
         at, state = self._replicas[int(severity * len(self._replicas))]
         mark = self.state.mark
         self.state = state.copy()
+        self.state.locked.clear()
         self.state.mark = mark + 1
         self.generation += 1
         return at
@@ -146,6 +147,8 @@ class Network:
         self._handles: Counter[str] = Counter()
         self.clock_age = self._rng.choice((0.0, 5.0, 30.0))
         """Seconds for which a machine trusts what it knows of the server's clock."""
+        self.started_unknown: Callable[[Sequence[str]], None] = lambda _: None
+        """Is told the tokens of claims whose worker will never be told."""
 
     def store(self, machine: Machine) -> Store:
         return cast(Store, RemoteStore(self, machine))
@@ -301,13 +304,17 @@ class _Request:
         self._landing = landing
         self._reply = reply
         self._generation = network.server.generation
+        self._locked: set[str] = set()
 
     def arrive(self) -> None:
         """A claim reads and decides now; what it decided lands later, as a commit does that waits for a disk."""
         server, name, args = self._network.server, self._name, self._args
         if name == "claim":
             wants, kinds, decide = args
-            name, args = "start", (server.state.pick(wants, kinds, decide, server.now()),)
+            picked = server.state.pick(wants, kinds, decide, server.now())
+            self._locked = {each.after.id for each in picked if isinstance(each, Change)}
+            server.state.locked |= self._locked
+            name, args = "start", (picked,)
         self._network.loop.call_later(self._landing, self._land, name, args)
 
     def _land(self, name: str, args: tuple[Any, ...]) -> None:
@@ -315,7 +322,10 @@ class _Request:
         if server.generation != self._generation:  # the server that had it is gone
             answer: Any = UnknownOutcome("The connection was lost.")
         else:
+            server.state.locked -= self._locked
             answer = server.execute(name, args, self._kwargs)
+            if name == "start" and (self._future is None or self._future.done()) and not isinstance(answer, Exception):
+                self._network.started_unknown([claim.token for claim in answer])
         if self._future is not None:
             loop.call_on(self._store.machine, self._reply, self._answer, self._future, answer, server.now())
 

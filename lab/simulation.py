@@ -135,6 +135,7 @@ class Simulation:
         self._by_worker: dict[str, Machine] = {}
         self._stops: dict[int, asyncio.Event] = {}
         self._ledger = Ledger(LEASE, self.loop.time, self._by_worker.get, self._outage)
+        self._network.started_unknown = self._ledger.started_unknown
         self._folder = folder
         self._settings = Settings(
             app="lab",
