@@ -28,7 +28,10 @@ from lab.real.deployment import Deployment
 from lab.real.faults import network_cut, stage_killed, store_killed
 from lab.real.places import PLACES, OnPostgres, OnRedis, Place
 from lab.real.plot import draw
+from packhorse.core.models import Job
 from packhorse.core.plan import Status
+from packhorse.errors import PackhorseError
+from packhorse.store.base import Filter
 
 EVERY = 5.0
 """Seconds between samples."""
@@ -39,7 +42,9 @@ WARM_UP = 1 / 3
 """The share of the time in which caches fill."""
 GROWTH = 1.15
 """A column levels off if the last third of the samples is at most this much above the third before it."""
-AWAY = (psutil.Error, OSError, asyncpg.PostgresError, redis.RedisError, sqlite3.Error)
+STATISTICS = "tallies"
+"""A table that does not level off in half an hour: the counts of each minute are kept for six hours."""
+AWAY = (PackhorseError, psutil.Error, OSError, asyncpg.PostgresError, redis.RedisError, sqlite3.Error)
 """What a sample meets while a process or the store is down."""
 COLUMNS = ("seconds", "worker_mib", "server_mib", "worker_fds", "server_fds", "rows", "store_mib", "files", "ended")
 LEVEL = ("worker_mib", "worker_fds", "rows", "files")
@@ -54,6 +59,7 @@ class Soak:
         self.site = Deployment(place, seed, **kept)
         self.place = place
         self.samples: list[dict[str, float]] = []
+        self.failed: dict[str, Job] = {}
         self.kills = 0
 
     async def run(self, seconds: float, out: Path) -> None:
@@ -125,6 +131,7 @@ class Soak:
 
     async def _sample(self, at: float) -> dict[str, float]:
         assert self.site.server is not None
+        await self._note_failed()
         rows, size = await self._stored()
         worker, server = psutil.Process(self.site.workers[0].pid), psutil.Process(self.site.server.pid)
         files = sum(len(names) for _, _, names in os.walk(self.place.data / "blobs"))
@@ -141,12 +148,19 @@ class Soak:
             "ended": ended,
         }
 
+    async def _note_failed(self) -> None:
+        """Failed jobs are purged after a minute. A job without retries fails with its worker, maybe before it began."""
+        store = await self.site.store()
+        self.failed |= {job.id: job for job in await store.find(Filter(status=Status.FAILED), limit=1000)}
+
     async def _stored(self) -> tuple[int, float]:
         """Rows or keys, and bytes, as the store itself counts them."""
         if isinstance(self.place, OnPostgres):
             own = await asyncpg.connect(self.place.server.dsn(), timeout=5)
             try:
-                tables = await own.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'lab'")
+                tables = await own.fetch(
+                    "SELECT tablename FROM pg_tables WHERE schemaname = 'lab' AND tablename <> $1", STATISTICS
+                )
                 rows = 0
                 for table in tables:
                     rows += await own.fetchval(f"SELECT count(*) FROM lab.{table['tablename']}")
@@ -163,15 +177,16 @@ class Soak:
         _, left = await self.site.settle(90)
         if left:
             found.append(f"I13: {len(left)} jobs have not ended")
-        known = {job.id: job for job in await self.site.jobs()}
+        await self._note_failed()
+        known = {job.id for job in await self.site.jobs()} | self.failed.keys()
         begun = {entry.job_id for entry in self.site.ledger()}
         load = self.site.load
-        lost = [job_id for job_id in load.jobs if job_id not in known and job_id not in begun | load.cancelled]
+        lost = [job_id for job_id in load.jobs if job_id not in known | begun | load.cancelled]
         if lost:
             found.append(f"I1: {len(lost)} of {len(load.jobs)} acknowledged jobs never ran: {lost[:5]}")
-        failed = [job.id for job in known.values() if job.status is Status.FAILED and job.plan.pipeline != "says"]
-        if failed:
-            found.append(f"I4: {len(failed)} jobs failed: {failed[:5]}")
+        wrong = [job for job in self.failed.values() if job.plan.pipeline != "says"]  # that one has no retries
+        if wrong:
+            found.append(f"I4: {len(wrong)} jobs failed: {[(job.id, job.error) for job in wrong[:5]]}")
         return found + [text for column in LEVEL if (text := growth(self.samples, column))]
 
 
@@ -191,8 +206,8 @@ def growth(samples: Sequence[dict[str, float]], column: str) -> str:
 
 def _sqlite_rows(path: Path) -> tuple[int, float]:
     with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as own:
-        tables = [name for (name,) in own.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        rows = sum(own.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in tables)
+        tables = own.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> ?", (STATISTICS,))
+        rows = sum(own.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for (name,) in tables.fetchall())
     return rows, path.stat().st_size
 
 
