@@ -222,8 +222,8 @@ MEANT = {
     "App": ("name", "pipeline", "job", "schedule", "close"),
     "Choices": (),
     "JobSnapshot": ("id", "status", "progress", "error", "result"),
-    "Pipeline": ("stage", "submit", "a_submit"),
-    "Function": ("submit", "a_submit", "using"),
+    "Pipeline": ("stage", "submit", "a_submit", "find", "a_find"),
+    "Function": ("submit", "a_submit", "find", "a_find", "using"),
 }
 """Where not all that has a public name is meant for everybody, what is."""
 

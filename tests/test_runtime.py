@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from packhorse import App
+from packhorse import App, Context
+from packhorse.define.pipelines import Pipeline
 from packhorse.define.submit import Options
+from packhorse.errors import JobNotFound
 from packhorse.runtime import Runtime
 from packhorse.settings import Settings, load
 from packhorse.store.base import Store
@@ -80,3 +83,48 @@ async def test_a_runtime_is_closed_from_another_thread_while_its_loop_runs(setti
     await asyncio.to_thread(runtime.close)
 
     assert runtime._opened == {}
+
+
+@app.pipeline("other", double.pipeline.params).stage
+def other(ctx: Context, p: object) -> int:
+    return 1
+
+
+def test_a_job_is_found_by_its_id_only_for_its_user_and_pipeline(settings: Settings) -> None:
+    runtime = Runtime(settings)
+    other_pipeline = app.code.pipelines["other"]
+    try:
+        id = runtime.wait_for(submitted(runtime))
+
+        async def find(pipeline: Pipeline[Any], job_id: str, user: str | None) -> str:
+            try:
+                return (await runtime.a_find(pipeline, job_id, user)).id
+            except JobNotFound as error:
+                return error.message
+
+        async def all_of_them() -> list[str]:
+            wanted = (double.pipeline, id, None), (double.pipeline, id, "ann"), (double.pipeline, id, "bob")
+            unknown = (double.pipeline, "nope", None), (double.pipeline, "a\0", None), (other_pipeline, id, "ann")
+            return [await find(*each) for each in (*wanted, *unknown)]
+
+        assert runtime.wait_for(all_of_them()) == [
+            id, id, *(JobNotFound(job_id=each).message for each in (id, "nope", "a\0", id)),
+        ]  # fmt: skip
+    finally:
+        runtime.close()
+
+
+def test_a_watched_job_is_told_when_it_changes_until_it_has_ended(settings: Settings) -> None:
+    runtime = Runtime(settings)
+    try:
+        job = runtime.submit(double.pipeline, double.pipeline.params(n=1), Options(user="ann"))
+        watched = job.watch()
+        first = next(watched)
+        job.cancel()
+        rest = list(watched)
+        again = list(runtime.wait_for(runtime.a_find(double.pipeline, job.id, "ann")).watch())
+
+        assert (first.id, first.status, first.progress) == (job.id, "pending", 0.0)
+        assert [each.status for each in rest] == [each.status for each in again] == ["cancelled"]
+    finally:
+        runtime.close()

@@ -71,6 +71,12 @@ class App:
     async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> JobHandle[Any]:
         return await self.runtime.a_submit(pipeline, params, options)
 
+    def find(self, pipeline: Pipeline[Any], job_id: str, user: str | None) -> JobHandle[Any]:
+        return self.runtime.wait_for(self.runtime.a_find(pipeline, job_id, user))
+
+    async def a_find(self, pipeline: Pipeline[Any], job_id: str, user: str | None) -> JobHandle[Any]:
+        return await self.runtime.a_find(pipeline, job_id, user)
+
     @property
     def runtime(self) -> Runtime:
         if self._runtime is None:

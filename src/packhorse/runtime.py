@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from packhorse.auth import access
+from packhorse.auth.access import Caller
 from packhorse.blobs.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.models import Event, Job, Result, Stored, TaskId
@@ -34,6 +36,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 LOOK = 1.0  # seconds between reads of a job while waiting for a change
+PACE = 0.1  # minimum seconds between reads of a watched job: any change in the store ends a wait
 
 
 class Runtime:
@@ -89,6 +92,14 @@ class Runtime:
                     accepts = pipeline.schema.accepts.get(parameter, ANYTHING)
                     await new_job.copy(parameter, await _earlier(store, parameter, *file.made_by), accepts)
             job = await new_job.admit(pipeline.plan(), data, options, origin="python")
+        return Handle(self, job.id, pipeline)
+
+    async def a_find(self, pipeline: Pipeline[Any], job_id: str, user: str | None) -> Handle[Any]:
+        store, _ = await self.open()
+        [found] = [None] if "\0" in job_id else await store.get([job_id])
+        job = access.job(Caller(access.OPERATOR, frozenset(), user=user), found, job_id)
+        if job.plan.pipeline != pipeline.name:
+            raise JobNotFound(job_id=job_id)
         return Handle(self, job.id, pipeline)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
@@ -153,12 +164,7 @@ class Handle(JobHandle[R]):
         return await self._snapshot(job)
 
     def events(self, after: int = 0) -> Iterator[Event]:
-        events = self.a_events(after)
-        while True:
-            try:
-                yield self._runtime.wait_for(_next(events))
-            except StopAsyncIteration:
-                return
+        return self._iterate(self.a_events(after))
 
     async def a_events(self, after: int = 0) -> AsyncIterator[Event]:
         store, _ = await self._runtime.open()
@@ -171,6 +177,23 @@ class Handle(JobHandle[R]):
             if is_over and after >= (await self._job(store)).events:
                 return
             mark = await store.wait_for_change(mark, LOOK)
+
+    def watch(self) -> Iterator[JobSnapshot[R]]:
+        return self._iterate(self.a_watch())
+
+    async def a_watch(self) -> AsyncIterator[JobSnapshot[R]]:
+        store, _ = await self._runtime.open()
+        mark: int | None = None
+        seen: tuple[Status, float] | None = None
+        while True:
+            snapshot = await self._snapshot(await self._job(store))
+            if seen != (snapshot.status, snapshot.progress):
+                seen = snapshot.status, snapshot.progress
+                yield snapshot
+            if snapshot.status.is_terminal:
+                return
+            mark = await store.wait_for_change(mark, LOOK)
+            await asyncio.sleep(PACE)
 
     def cancel(self) -> JobSnapshot[R]:
         return self._runtime.wait_for(self.a_cancel())
@@ -194,6 +217,13 @@ class Handle(JobHandle[R]):
         job = await self._job(store)
         named = stage.stage if isinstance(stage, Marker) else stage
         return await self._value(job, await self._results(store), named)
+
+    def _iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        while True:
+            try:
+                yield self._runtime.wait_for(_next(items))
+            except StopAsyncIteration:
+                return
 
     async def _transact(self, store: Store, verb: Verb) -> JobSnapshot[R]:
         return await self._snapshot(await Transactor(store)(self.id, verb))
@@ -237,5 +267,5 @@ async def _earlier(store: Store, parameter: str, job_id: str, name: str) -> Stor
         raise InvalidInput(error.message, field=parameter) from error
 
 
-async def _next(events: AsyncIterator[Event]) -> Event:
-    return await anext(events)
+async def _next(items: AsyncIterator[T]) -> T:
+    return await anext(items)

@@ -23,3 +23,9 @@ class Recorder:
 
     async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> JobHandle[Any]:
         return self.submit(pipeline, params, options)
+
+    def find(self, pipeline: Pipeline[Any], job_id: str, user: str | None) -> JobHandle[Any]:
+        raise NotImplementedError
+
+    async def a_find(self, pipeline: Pipeline[Any], job_id: str, user: str | None) -> JobHandle[Any]:
+        raise NotImplementedError

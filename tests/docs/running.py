@@ -50,7 +50,10 @@ packhorse() {
 }
 command -v jq >/dev/null ||  # where there is none: as much of it as the docs use
   jq() { python -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[2][1:]])' "$@"; }
-uvicorn() { behind uvicorn "$@" --port "$PORT_8000"; answers "http://127.0.0.1:$PORT_8000/openapi.json"; }
+uvicorn() {
+  if [ -n "${UVICORN:-}" ]; then kill -INT "$UVICORN"; wait "$UVICORN" || true; fi  # as a person would, with Ctrl-C
+  behind uvicorn "$@" --port "$PORT_8000"; UVICORN=$!; answers "http://127.0.0.1:$PORT_8000/openapi.json"
+}
 """
 
 

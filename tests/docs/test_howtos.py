@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
+from tests.docs.blocks import ROOT, blocks
 from tests.docs.running import run
 from tests.servers import postgres, seaweed
 from tests.servers.browser import browsing
 from tests.web.browser import person
+
+[CODE] = [each.code for each in blocks(ROOT / "docs/howto/upload-from-a-browser.md") if each.file == "pipelines.py"]
 
 
 def test_mount_in_fastapi(tmp_path: Path) -> None:
@@ -21,15 +25,15 @@ def test_mount_in_fastapi(tmp_path: Path) -> None:
 
 
 def test_upload_from_a_browser(tmp_path: Path) -> None:
-    """The functions of the page run in Node; its form is served."""
+    """The function of the page runs in Node; its form is served."""
     ran = run("docs/howto/upload-from-a-browser.md", folder=tmp_path)
 
     assert '<input type="file" name="text" required />' in ran.out
-    assert ran.out.strip().endswith(" ph_")
+    assert ran.out.splitlines()[-1].startswith("job 0")
 
 
 def test_progress_in_your_page(tmp_path: Path) -> None:
-    """With the functions in Node; then with the page in a browser, by a person who chooses a file."""
+    """With curl; then with the page in a browser, by a person who chooses a file."""
     ran = run(
         "docs/howto/upload-from-a-browser.md",
         "docs/howto/progress-in-your-page.md",
@@ -37,24 +41,26 @@ def test_progress_in_your_page(tmp_path: Path) -> None:
         at_last=counted_in_a_browser,
     )
 
-    told = [line.split() for line in ran.out.splitlines()]
-    seen = [float(line[1]) for line in told if line[:1] == ["progress"]]
-    assert ["snapshot", "0"] in told
-    assert len(seen) > 2
-    assert seen == sorted(seen)
-    assert told[-2:] == [["completed"], ["result", "20"]]
+    *told, missing = [line for line in ran.out.splitlines() if line.startswith(("data: ", "There"))]
+    seen = [json.loads(line.removeprefix("data: ")) for line in told]
+    progress = [each["progress"] for each in seen]
+    assert missing == "There is no such job."
+    assert len(progress) > 2
+    assert progress == sorted(progress)
+    assert seen[-1] == {"status": "completed", "progress": 100.0, "result": len(CODE.split())}
 
 
 def counted_in_a_browser(url: str) -> None:
     text = {"name": "a.txt", "mimeType": "text/plain", "buffer": b"one two\n" * 20}
     with browsing() as browser, person(browser, url) as page:
-        page.goto("/")
+        page.goto("/page/")
         page.locator("input").set_input_files(text)  # type: ignore[arg-type]
         page.get_by_role("button", name="Count").click()
         bar = page.get_by_role("progressbar")
-        expect(bar).to_have_js_property("title", "reading")
+        expect(bar).to_have_js_property("title", "running")
         expect(bar).to_have_js_property("title", "completed")
         expect(bar).to_have_js_property("value", 100)
+        expect(page.get_by_text("40 words")).to_be_visible()
 
 
 def test_test_a_pipeline(tmp_path: Path) -> None:

@@ -119,6 +119,9 @@ def submit() -> None:
     assert_type(add.submit(1, b="y"), JobHandle[float])
     assert_type(add.using(user="ann").submit(a=1).wait(timeout=5).result, float)
     assert_type(fetch.submit("http://a").wait().result, list[str])
+    assert_type(convert.find("id", user="ann"), JobHandle[Any])
+    assert_type([seen.result for seen in add.find("id").watch()], list[float])
+    assert_type(fetch.find("id").wait().result, list[str])
 
 
 async def submit_async() -> None:

@@ -100,6 +100,16 @@ class Pipeline(Generic[P]):
     async def a_submit(self, params: P, **options: Unpack[SubmitOptions]) -> JobHandle[Any]:
         return await self._submitter().a_submit(self, params, options_from(**options))
 
+    def find(self, job_id: str, *, user: str | None = None) -> JobHandle[Any]:
+        """A job of this pipeline that was submitted earlier; with ``user``, only a job of that user.
+
+        Raises `JobNotFound`, also for a job of another user: pass the signed-in user to show users only their own jobs.
+        """
+        return self._submitter().find(self, job_id, user)
+
+    async def a_find(self, job_id: str, *, user: str | None = None) -> JobHandle[Any]:
+        return await self._submitter().a_find(self, job_id, user)
+
     def add(self, stage: Stage[..., Any]) -> None:
         """Add the stage. Raises DefinitionError if the plan could not run with it."""
         title, mine = f"Stage {stage.name!r} of {self.name!r}", self.stages.values()

@@ -49,6 +49,25 @@ class Submits(Generic[Q, R_co]):
     async def a_submit(self, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         return await self.pipeline.a_submit(self.params_from(*args, **kwargs), **self.options)
 
+    @overload
+    def find(
+        self: Submits[Q, Coroutine[Any, Any, T | Later]], job_id: str, *, user: str | None = None
+    ) -> JobHandle[T]: ...
+    @overload
+    def find(self: Submits[Q, T | Later], job_id: str, *, user: str | None = None) -> JobHandle[T]: ...
+    def find(self, job_id: str, *, user: str | None = None) -> JobHandle[Any]:
+        """A job that was submitted earlier; as `Pipeline.find`."""
+        return self.pipeline.find(job_id, user=user)
+
+    @overload
+    async def a_find(
+        self: Submits[Q, Coroutine[Any, Any, T | Later]], job_id: str, *, user: str | None = None
+    ) -> JobHandle[T]: ...
+    @overload
+    async def a_find(self: Submits[Q, T | Later], job_id: str, *, user: str | None = None) -> JobHandle[T]: ...
+    async def a_find(self, job_id: str, *, user: str | None = None) -> JobHandle[Any]:
+        return await self.pipeline.a_find(job_id, user=user)
+
     def params_from(self, *args: Any, **kwargs: Any) -> Any:
         """The function's arguments as the parameters of its pipeline."""
         return self.pipeline.params(**self._signature.bind(*args, **kwargs).arguments)

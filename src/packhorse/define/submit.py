@@ -126,6 +126,11 @@ class JobHandle(Protocol[R_co]):
 
     def a_events(self, after: int = 0) -> AsyncIterator[Event]: ...
 
+    def watch(self) -> Iterator[JobSnapshot[R_co]]:
+        """The job as it is now, then again when its status or progress has changed, until it has ended."""
+
+    def a_watch(self) -> AsyncIterator[JobSnapshot[R_co]]: ...
+
     def cancel(self) -> JobSnapshot[R_co]: ...
 
     async def a_cancel(self) -> JobSnapshot[R_co]: ...
@@ -163,3 +168,8 @@ class Submitter(Protocol):
         """Submit the job. When this returns, it is durable."""
 
     async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> JobHandle[Any]: ...
+
+    def find(self, pipeline: Pipeline[Any], job_id: str, user: str | None) -> JobHandle[Any]:
+        """A job of the pipeline that was submitted earlier. Raises JobNotFound."""
+
+    async def a_find(self, pipeline: Pipeline[Any], job_id: str, user: str | None) -> JobHandle[Any]: ...
