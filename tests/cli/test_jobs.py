@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 
+from packhorse.cli import output
+from packhorse.cli.commands.jobs import print_job
 from packhorse.cli.commands.results import check_target
-from packhorse.cli.follow import follow_job, report_end
+from packhorse.cli.follow import Lines, follow_job, report_end
 from packhorse.client import Client, Json
 from tests.cli.conftest import Tell
 from tests.cli.house import LONGEST, Dev, until
@@ -57,7 +61,9 @@ def test_files_go_in_and_the_result_comes_out(ask: Tell, shared: Dev) -> None:
     assert said.code == 0
     assert Path("out.txt").read_text() == "FIRST\nSECOND\nFIRST\nSECOND"
     assert said.out.strip() == str(Path("out.txt").absolute())
-    assert "change[1] completed" in said.err
+    stages = [line for line in said.err.splitlines() if line.startswith(("read", "change", "write"))]
+    assert [line.split(" in ")[0] for line in stages] == ["read completed", "change completed", "write completed"]
+    assert stages[1].endswith(": 2 of 2 elements")
 
 
 def test_a_folder_that_is_not_there_is_made_for_the_result(ask: Tell, tmp_path: Path) -> None:
@@ -145,6 +151,118 @@ def test_a_job_that_is_retried_while_it_is_followed_is_followed_on() -> None:
     assert client.asked == [0, 4]
 
 
+class Wide:
+    """A client with one failed job, of which a stage has 200 elements."""
+
+    stage: ClassVar[Json] = {
+        "status": "completed",
+        "progress": 100.0,
+        "attempt": 1,
+        "message": None,
+        "started_at": None,
+    }
+    elements: ClassVar[Json] = {"total": 200, "completed": 200, "failed": 0, "running": 0, "skipped": 0}
+
+    def get(self, _job_id: str) -> Json:
+        times = dict.fromkeys(("not_before", "started_at", "completed_at", "expires_at", "duration_ms"))
+        skipped = {**self.stage, "status": "skipped", "progress": 0.0, "attempt": 0, "reason": "stage page failed"}
+        return {
+            "job_id": "J", "pipeline": "book", "user_id": "ann", "status": "failed", "stopping": None, "run": 1,
+            "progress": 90.0, "result": None, "parameters": {}, "created_at": "2026-01-01T20:00:00.000000Z", **times,
+            "error": {"code": "EXCEPTION", "message": "It broke.", "stage": "page", "element": 7},
+            "stages": {"page": {**self.stage, "elements": self.elements}, "bind": skipped},
+        }  # fmt: skip
+
+    def artifacts(self, _job_id: str) -> list[Json]:
+        return [{"name": f"page/{n}/page.png", "size_bytes": 1024} for n in range(200)]
+
+    def metrics(self, _job_id: str) -> list[Json]:
+        return [{"stage": "page", "element": n, "peak_cpu": 0.5, "peak_memory_bytes": 2**20} for n in range(200)]
+
+
+def test_a_job_of_many_elements_is_shown_on_one_screen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "XXX-9")
+    time.tzset()
+    output.out.cache_clear()
+    try:
+        print_job(cast(Client, Wide()), "J")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+        output.out.cache_clear()
+
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 20
+    assert [line.split() for line in lines[:2]] == [
+        ["Status", "failed"],
+        ["Error", "page[7]:", "EXCEPTION:", "It", "broke."],
+    ]
+    assert "Created   2026-01-02 05:00:00" in lines
+    [page, bind] = [line.split() for line in lines if line.startswith(("page ", "bind "))]
+    assert " ".join(page) == "page completed 100 % 1 200 (200 KiB) 50 % 1.0 MiB 200 of 200"
+    assert " ".join(bind) == "bind not started 0 % not started: stage page failed"
+    assert not any("_at" in line or "job_id" in line for line in lines)
+
+
+def test_a_result_is_shown_with_the_names_of_its_files_and_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    file = dict.fromkeys(("name", "filename", "size_bytes", "sha256", "content_type", "object_key"), "cat.png")
+
+    class Done(Wide):
+        def get(self, job_id: str) -> Json:
+            done = {"status": "completed", "error": None, "result": {"cover": file, "pages": ["x" * 90] * 200}}
+            return {**super().get(job_id), **done}
+
+    output.out.cache_clear()
+    print_job(cast(Client, Done()), "J")
+
+    second = capsys.readouterr().out.splitlines()[1]
+    assert second.startswith('Result    {"cover":"cat.png","pages":["xxx')
+    assert second.endswith("… (all of it: packhorse result J)")
+    assert len(second) < 1100
+
+
+def test_each_stage_has_one_line_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    def stage(status: str, **facts: object) -> Json:
+        return {"status": status, "attempt": 1, "started_at": "2026-01-01T20:00:00.000000Z", **facts}
+
+    def event(type: str, **data: object) -> Json:
+        return {"n": None, "type": type, "data": data}
+
+    lines = Lines()
+    output.err.cache_clear()
+    counts = {"total": 200, "completed": 199, "failed": 1}
+    lines.tell(event("snapshot", run=1, stages={"split": stage("running"), "page": stage("pending")}))
+    lines.tell(event("stage_started", stage="split", at="2026-01-01T20:00:00.000000Z"))
+    lines.tell(event("stage_completed", stage="split", at="2026-01-01T20:00:03.000000Z"))
+    lines.tell(event("progress", stages={"split": stage("completed", attempt=2)}))
+    for n in range(200):
+        lines.tell(event("stage_completed", stage="page", element=n, at="2026-01-01T20:00:05.000000Z"))
+    ended = {"page": stage("failed", elements=counts), "bind": stage("skipped", reason="stage page failed")}
+    lines.tell(event("snapshot", run=1, stages={"split": stage("completed"), **ended}))
+
+    assert capsys.readouterr().err.splitlines() == [
+        "split completed in 3 s: 2 attempts",
+        "page failed in 5 s: 199 of 200 elements",
+        "bind not started: stage page failed",
+    ]
+
+
+def test_the_current_run_is_followed_and_not_the_ones_before(ask: Tell, shared: Dev) -> None:
+    job_id = made(ask, "fail", "why=twice")
+    shared.client.wait(job_id, LONGEST)
+    ask("retry", job_id)
+    shared.client.wait(job_id, LONGEST)
+
+    said = ask("show", job_id, "--follow", "--json")
+
+    events = [json.loads(line) for line in said.out.splitlines()]
+    numbered = [each["type"] for each in events if each["n"]]
+    assert numbered == ["retrying", "started", "stage_started", "stage_failed", "failed"]
+    assert [each["data"]["text"] for each in events if each["type"] == "log"].count("about to fail") == 1
+
+
 def test_an_error_is_json_for_who_asked_for_json(ask: Tell) -> None:
     refused = ask("submit", "greet", "naem=ann", "--json")
     misused = ask("jobs", "--status", "weird", "--json")
@@ -218,7 +336,7 @@ def test_a_job_that_waits_says_for_what(ask: Tell) -> None:
 
     shown = ask("show", job_id)
 
-    assert "waiting  greet is not due before " in shown.out
+    assert re.search("^Waiting +greet is not due before ", shown.out, re.MULTILINE)
 
 
 def test_a_job_that_ran_a_while_is_shown_with_what_it_used(ask: Tell, shared: Dev, tmp_path: Path) -> None:
@@ -366,15 +484,17 @@ def test_a_job_cancelled_while_it_ran_is_shown_with_what_it_had_reached(ask: Tel
     assert row[:5] == ["halfway", "cancelled", "50", "%", "1"]
 
 
-def test_a_job_is_shown_with_its_parameters_and_its_artifacts(ask: Tell, shared: Dev, tmp_path: Path) -> None:
+def test_a_job_is_shown_with_its_parameters_and_its_files_counted(ask: Tell, shared: Dev, tmp_path: Path) -> None:
     (tmp_path / "flag").touch()
     job_id = made(ask, "halfway", f"flag={tmp_path}/flag")
     shared.client.wait(job_id, LONGEST)
 
     shown = ask("show", job_id)
 
-    assert f'parameters  {{"flag":"{tmp_path}/flag"}}' in shown.out
-    assert "halfway/notes/first.txt  4 bytes  text/plain" in shown.out
+    assert f'Parameters  {{"flag":"{tmp_path}/flag"}}' in shown.out
+    [row] = [line.split() for line in shown.out.splitlines() if line.startswith("halfway ")]
+    assert row[:8] == ["halfway", "completed", "100", "%", "1", "1", "(4", "B)"]
+    assert shown.last_line == f"List the files with: packhorse artifacts {job_id}"
 
 
 def test_artifacts_are_listed_and_fetched_by_name(ask: Tell, shared: Dev, tmp_path: Path) -> None:
@@ -503,7 +623,7 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(shared: Dev, tmp_
     flag = tmp_path / "flag"
     process = shared.start("submit", "wait", f"flag={flag}", "--wait", "--user", "ctrl-c", "--url", shared.url)
     [job] = until(lambda: shared.client.list(user="ctrl-c")["items"])
-    until(lambda: shared.said("wait started"))
+    until(lambda: shared.said(f"Job {job['job_id']} is submitted."))
 
     process.send_signal(signal.SIGINT)
     code = process.wait(LONGEST)

@@ -1,4 +1,4 @@
-"""Follows a running job: a bar per stage on a terminal, a line per step elsewhere; and the exit code."""
+"""Follows a running job: a bar per stage on a terminal, a line per stage elsewhere; and the exit code."""
 
 from __future__ import annotations
 
@@ -11,35 +11,51 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from packhorse.cli import output
 from packhorse.client import Client, Json
 from packhorse.log import escape
-from packhorse.web.widgets.formatting import percent
+from packhorse.web.widgets import formatting
 
 EXIT = {"completed": 0, "failed": 1, "cancelled": 4}
 DETACHED = 130
 
-STEPS = {
-    "started": "run {run} started",
-    "stage_started": "{where} started",
-    "stage_completed": "{where} completed",
-    "stage_failed": "{where} failed: {why}",
-    "retrying": "retrying {where}: {why}",
-}
+ENDED = ("completed", "failed", "cancelled", "skipped")  # statuses in which a stage stays
+AGAIN = ("retry", "revive")  # why a new run begins
 
 
-def follow_job(client: Client, job_id: str, *, json: bool = False) -> Json | None:
+def follow_job(client: Client, job_id: str, *, json: bool = False, is_new: bool = False) -> Json | None:
     """The job once it has ended; None if the user pressed Ctrl-C. A job retried meanwhile is followed further."""
     after = 0
     try:
+        if is_new:
+            output.message(f"Job {job_id} is submitted.")
         with _printer(json) as tell:
             while True:
-                for event in client.events(job_id, after=after):
+                events = client.events(job_id, after=after)
+                for event in events if after else current_run(events):
                     after = event["n"] or after
                     tell(event)
                 job: Json = client.get(job_id)
                 if job["status"] in EXIT:
+                    if not json:  # the last events do not say how each stage ended
+                        tell({"n": None, "type": "snapshot", "data": job})
                     return job
     except KeyboardInterrupt:
         output.message(f"The job continues. Follow it again with: packhorse show {job_id} --follow")
         return None
+
+
+def current_run(events: Iterator[Json]) -> Iterator[Json]:
+    """Leave out what happened in earlier runs. ``events`` are all of a job, after its snapshot."""
+    run, last, is_earlier = 1, 0, False
+    for event in events:
+        data, n = event["data"], event["n"]
+        if event["type"] == "snapshot":
+            if not last:  # the first of them; there are more after a reconnect
+                run, last = data.get("run", 1), data.get("last_event", 0)
+                is_earlier = run > 1
+        elif n is not None:
+            is_start = event["type"] == "retrying" and data.get("why") in AGAIN and data["run"] >= run
+            is_earlier = is_earlier and not is_start and n <= last
+        if not is_earlier or event["type"] in ("snapshot", "progress"):
+            yield event
 
 
 def report_end(job: Json) -> int:
@@ -71,15 +87,40 @@ def _printer(json: bool) -> Iterator[Callable[[Json], None]]:
         with Bars() as bars:
             yield bars.tell
     else:
-        yield _print_step
+        yield Lines().tell
 
 
-def _print_step(event: Json) -> None:
-    """For a log file: events, no progress."""
-    if event["type"] in STEPS:
+class Lines:
+    """For a log file: a line for each stage when it has ended."""
+
+    def __init__(self) -> None:
+        self._run = 0
+        self._told: set[str] = set()
+        self._ends: dict[str, str] = {}  # when a task of the stage ended last
+
+    def tell(self, event: Json) -> None:
         data = event["data"]
-        why = data.get("message") or data.get("why")
-        output.message(STEPS[event["type"]].format(where=place(data), why=why, run=data.get("run")))
+        if (run := data.get("run", 0)) > self._run:
+            self._run, self._told = run, set()
+        if event["type"] in ("stage_completed", "stage_failed"):
+            self._ends[data["stage"]] = data["at"]
+        for name, stage in (data.get("stages") or {}).items():
+            if stage["status"] in ENDED and name not in self._told:
+                self._told.add(name)
+                output.message(self._line(name, stage, data.get("stage_timings", {}).get(name, {})))
+
+    def _line(self, name: str, stage: Json, timing: Json) -> str:
+        if stage["status"] == "skipped":
+            return f"{name} not started: {stage['reason']}"
+        start, end = formatting.moment(stage["started_at"]), formatting.moment(self._ends.get(name))
+        took = timing.get("duration_ms")
+        if took is None and start is not None and end is not None:
+            took = 1000 * (end - start).total_seconds()
+        said = f"{name} {stage['status']}" + ("" if took is None else f" in {formatting.milliseconds(took)}")
+        elements = stage.get("elements") or {}
+        facts = [f"{elements['completed']} of {elements['total']} elements"] if elements.get("total") else []
+        facts += [f"{stage['attempt']} attempts"] if stage["attempt"] > 1 else []
+        return f"{said}: {', '.join(facts)}" if facts else said
 
 
 class Bars:
@@ -102,25 +143,31 @@ class Bars:
         self._progress.stop()
 
     def tell(self, event: Json) -> None:
-        """Events with the state of the stages move the bars. The last event has none, so completion fills every bar."""
         for name, stage in (event["data"].get("stages") or {}).items():
             self._move(name, stage)
-        if event["type"] == "completed":
-            for name in self._bars:
-                self._move(name, {"status": "completed", "progress": 100.0})
 
     def _move(self, name: str, stage: Json) -> None:
-        message = _message(stage)
+        said = escape(message(stage))
         if name not in self._bars:
-            self._bars[name] = self._progress.add_task(name, start=False, total=100.0, message=message, percent="")
+            self._bars[name] = self._progress.add_task(name, start=False, total=100.0, message=said, percent="")
         bar = self._bars[name]
         if stage["status"] not in ("pending", "skipped"):
             self._progress.start_task(bar)
-        how_far = percent(stage["progress"])
-        self._progress.update(bar, completed=stage["progress"], message=message, percent=how_far)
+        how_far = formatting.percent(stage["progress"])
+        self._progress.update(bar, completed=stage["progress"], message=said, percent=how_far)
 
 
-def _message(stage: Json) -> str:
-    elements = stage.get("elements")
-    count = f"{elements['completed']} of {elements['total']} " if elements and elements["total"] else ""
-    return count + escape(stage.get("message") or "")
+def status(stage: Json) -> str:
+    """As people read it."""
+    return "not started" if stage["status"] == "skipped" else str(stage["status"])
+
+
+def message(stage: Json) -> str:
+    """How many elements are done, what the stage reports, and why it or some elements never started."""
+    elements = stage.get("elements") or {}
+    parts = [f"{elements['completed']} of {elements['total']}"] if elements.get("total") else []
+    if stage.get("message"):
+        parts.append(stage["message"])
+    if stage.get("reason"):
+        parts.append(f"{elements.get('skipped') or ''} not started: {stage['reason']}".strip())
+    return " ".join(parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, tzinfo
 from functools import cache
 from typing import Any
 
@@ -21,7 +22,15 @@ WIDE = 400  # columns if the output is not a terminal: a piped table must not be
 NARROW = 24  # minimum width of the last column of a table
 
 STYLES = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "pending": "dim"}
-STYLES |= {"alive": "green", "draining": "yellow", "silent": "red", "lost": "red", "paused": "yellow", "BAD": "red"}
+STYLES |= {
+    "not started": "dim",
+    "alive": "green",
+    "draining": "yellow",
+    "silent": "red",
+    "lost": "red",
+    "paused": "yellow",
+    "BAD": "red",
+}
 ROLES = {"serve": "blue", "worker": "magenta", "dev": "green"}
 
 
@@ -76,9 +85,9 @@ def cell(value: object) -> Text:
     return Text(word, style=STYLES.get(word, ""))
 
 
-def clock(at: str | None) -> str:
-    """A time without the T, the fraction and the zone."""
-    return "" if at is None else at[:19].replace("T", " ")
+def clock(at: str | None, zone: tzinfo | None = None) -> str:
+    """A time to the second, in the local time zone if none is given."""
+    return "" if at is None else datetime.fromisoformat(at).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def prose(text: str) -> str:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import CycloptsError, Parameter
 
 from packhorse.cli import follow as watching
 from packhorse.cli import output
-from packhorse.cli.commands import results
 from packhorse.cli.options import Chosen, JobId, Remote, Whole, resolve_job
 from packhorse.client import Client, Json
 from packhorse.core import json
 from packhorse.define.validation import list_some
-from packhorse.web.widgets.formatting import percent
+from packhorse.schemas.jobs import ArtifactDocument
+from packhorse.web.widgets.formatting import milliseconds, percent, size
 
 TERMINAL = watching.EXIT.keys()
 BY_ITSELF = frozenset({"QUEUED", "NOT_BEFORE"})  # reasons to wait that go away without anybody doing anything
-MIB = 1024**2
+TIMES = {
+    "Created": "created_at",
+    "Not before": "not_before",
+    "Started": "started_at",
+    "Ended": "completed_at",
+    "Kept until": "expires_at",
+}
+MOST_SHOWN = 1000  # characters of a result or of parameters
 MOST_LINES = 5000  # of a log that the server gives at a time
 
 
@@ -39,7 +46,7 @@ def jobs(*, chosen: Chosen = Chosen(), count: bool = False, limit: Whole = 20, r
 
 
 def show(job: JobId, /, *, follow: bool = False, remote: Remote = Remote()) -> int:
-    """Show a job, or follow it until it has ended.
+    """Show a job, or follow its current run until it has ended.
 
     Args:
         follow: Show progress until it has ended; the exit code is 0 completed, 1 failed, 4 cancelled.
@@ -47,7 +54,10 @@ def show(job: JobId, /, *, follow: bool = False, remote: Remote = Remote()) -> i
     with remote.client() as client:
         job = resolve_job(client, job)
         if not follow:
-            _print_job(client, job, remote)
+            if remote.json:
+                output.document(client.get(job))
+            else:
+                print_job(client, job)
             return 0
         found = watching.follow_job(client, job, json=remote.json)
     return watching.DETACHED if found is None else watching.report_end(found)
@@ -163,28 +173,53 @@ def _row(job: Json) -> tuple[object, ...]:
     return *(job[name] for name in names), percent(job["progress"]), job["stage"], output.clock(job["created_at"])
 
 
-def _print_job(client: Client, job_id: str, remote: Remote) -> None:
-    job = client.get(job_id)
-    if remote.json:
-        output.document(job)
-        return
-    names = ("job_id", "pipeline", "user_id", "status", "created_at", "started_at", "completed_at", "expires_at", "run")
-    output.facts({name: job[name] for name in names if job[name] is not None})
-    if job["parameters"]:
-        output.facts({"parameters": json.encode(job["parameters"]).decode()})
-    _stages(job, client.metrics(job_id))
-    if made := client.artifacts(job_id):
-        output.table(results.COLUMNS, map(results.artifact_row, made))
-    if job["status"] not in TERMINAL:
-        reasons = client.explain(job_id)
-        for reason in reasons:
-            output.facts({"waiting": output.prose(reason["message"])})
-        if (left := _time_left(client, job_id, reasons)) is not None:
-            output.facts({"left": left})
-    if job["error"] is not None:
-        output.facts({"error": f"{job['error']['code']}: {job['error']['message']}"})
+def print_job(client: Client, job_id: str) -> None:
+    """What most people want to know comes first: how it stands, why it failed or waits, what came out."""
+    job, made = client.get(job_id), client.artifacts(job_id)
+    output.facts({label: value for label, value in _facts(client, job) if value is not None})
+    output.plain("")
+    _stages(job, client.metrics(job_id), made)
+    if made:
+        output.message(f"List the files with: packhorse artifacts {job_id}")
+
+
+def _facts(client: Client, job: Json) -> Iterator[tuple[str, object]]:
+    is_over = job["status"] in TERMINAL
+    yield "Status", job["status"] if is_over or not job["stopping"] else f"{job['status']}, stopping"
+    if not is_over:
+        yield "Progress", percent(job["progress"])
+    if (error := job["error"]) is not None:
+        where = f"{watching.place(error)}: " if error["stage"] else ""
+        yield "Error", f"{where}{error['code']}: {error['message']}"
     if job["result"] is not None:
-        output.facts({"result": json.encode(job["result"]).decode()})
+        yield "Result", _shorten(json.encode(_name_files(job["result"])).decode(), f"packhorse result {job['job_id']}")
+    if not is_over:
+        reasons = client.explain(job["job_id"])
+        yield "Waiting", "; ".join(output.prose(reason["message"]) for reason in reasons) or None
+        yield "Time left", _time_left(client, job["job_id"], reasons)
+    yield "Job", job["job_id"]
+    yield "Pipeline", job["pipeline"]
+    yield "User", job["user_id"]
+    for label, name in TIMES.items():
+        yield label, output.clock(job[name]) or None
+    yield "Took", None if job["duration_ms"] is None else milliseconds(job["duration_ms"])
+    yield "Run", job["run"]
+    if job["parameters"]:
+        yield "Parameters", _shorten(json.encode(job["parameters"]).decode(), f"packhorse show {job['job_id']} --json")
+
+
+def _name_files(value: Any) -> Any:
+    """The value with the name of each file in place of its document."""
+    if isinstance(value, list):
+        return [_name_files(each) for each in value]
+    if isinstance(value, dict):
+        is_file = value.keys() == ArtifactDocument.__annotations__.keys()
+        return value["filename"] if is_file else {name: _name_files(each) for name, each in value.items()}
+    return value
+
+
+def _shorten(text: str, command: str) -> str:
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}… (all of it: {command})"
 
 
 def _time_left(client: Client, job_id: str, reasons: Sequence[Json]) -> str | None:
@@ -195,20 +230,23 @@ def _time_left(client: Client, job_id: str, reasons: Sequence[Json]) -> str | No
     return None if seconds is None else f"about {seconds:.0f} s to run"
 
 
-def _stages(job: Json, measured: Sequence[Json]) -> None:
-    """With the most that each has used at a time, if any ran long enough to be measured."""
-    columns = ["stage", "status", "progress", "attempt", *(("peak cpu", "peak memory") if measured else ()), "message"]
+def _stages(job: Json, measured: Sequence[Json], made: Sequence[Json]) -> None:
+    """With the files it made, and the most that it used at a time if it ran long enough to be measured."""
+    columns = ["stage", "status", "progress", "attempts", *(["files"] if made else [])]
+    columns += [*(("peak cpu", "peak memory") if measured else ()), "message"]
     rows = []
     for name, stage in job["stages"].items():
         mine = [each for each in measured if each["stage"] == name]
-        status = "not started" if stage["status"] == "skipped" else stage["status"]
-        row = [name, status, percent(stage["progress"]), stage["attempt"]]
+        row = [name, watching.status(stage), percent(stage["progress"]), stage["attempt"] or ""]
+        if made:
+            sizes = [each["size_bytes"] for each in made if each["name"].partition("/")[0] == name]
+            row += [f"{len(sizes)} ({size(sum(sizes))})" if sizes else ""]
         if mine:
             row += [f"{100 * max(each['peak_cpu'] for each in mine):.0f} %"]
-            row += [f"{max(each['peak_memory_bytes'] for each in mine) / MIB:.0f} MiB"]
+            row += [size(max(each["peak_memory_bytes"] for each in mine))]
         elif measured:
             row += ["", ""]
-        rows.append([*row, stage.get("reason") or stage["message"]])
+        rows.append([*row, watching.message(stage)])
     output.table(columns, rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from itertools import islice
 from operator import itemgetter
 from typing import Annotated, Any, Literal
@@ -205,7 +206,7 @@ def preview(cron: str, /, *, zone: str = "UTC", remote: Remote = Remote()) -> No
     if not remote.json:
         output.message(f"{text.describe_schedule(cron, zone)}:")
     columns = ("local time", "UTC", "", "")
-    remote.print_list(found, columns, lambda m: (m["local"], output.clock(m["at"]), m["mark"], m["note"]))
+    remote.print_list(found, columns, lambda m: (m["local"], output.clock(m["at"], UTC), m["mark"], m["note"]))
 
 
 def _schedule_or_none(client: Client, schedule: str) -> Json | None:

@@ -74,8 +74,7 @@ def submit(
 
 
 def _wait_and_report(client: Client, job: Json, output: Path | None, remote: Remote) -> int:
-    printing.message(f"Job {job['job_id']} is submitted.")
-    found = follow.follow_job(client, job["job_id"])
+    found = follow.follow_job(client, job["job_id"], is_new=True)
     if found is None:
         return follow.DETACHED
     code = follow.report_end(found)

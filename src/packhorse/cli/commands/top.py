@@ -109,7 +109,7 @@ def _page(found: Json) -> RenderableType:
     facts = Text("\n").join(
         Text.assemble((f"{name:8}", "bold"), value) for name, value in (*overview(stats).items(), _rates(stats))
     )
-    parts: list[RenderableType] = [Text(f"packhorse  {output.clock(stats['at'])} UTC", style="bold"), facts]
+    parts: list[RenderableType] = [Text(f"packhorse  {output.clock(stats['at'])}", style="bold"), facts]
     parts += _section("queues", ("queue", "ready", "oldest", "running", "per minute", "waited", ""), _queues(found))
     parts += _section("workers", WORKER_COLUMNS, map(worker_row, found["workers"]))
     parts += _section("running", ("job", "pipeline", "user", "stage", "", ""), map(_running_row, found["running"]))
