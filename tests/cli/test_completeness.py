@@ -12,9 +12,8 @@ ELSEWHERE = {
     "close": "no call",
     "wait": "`submit --wait` and `show --follow` follow the events, which tell more",
     "iterate": "`jobs --limit` pages by itself",
-    "me": "what a key may do, `keys list` says",
     "destinations": "`promote` names those there are when it is given another",
-    "history": "`show --follow` tells the events from the first on",
+    "history": "`show --follow` tells the events of the current run; the page of a job has those of earlier runs",
     "health": "`doctor` looks for itself, since it must work without a server",
     "schedule_version": "`schedules history` and `diff` show what each version says",
 }

@@ -29,7 +29,7 @@ COMMANDS = (
     (RUNNING, "worker", "processes:worker", "Run a worker."),
     (JOBS, "submit", "submit:submit", "Submit a job."),
     (JOBS, "jobs", "jobs:jobs", "List jobs, newest first."),
-    (JOBS, "show", "jobs:show", "Show a job, or follow it until it has ended."),
+    (JOBS, "show", "jobs:show", "Show a job, or follow its current run until it has ended."),
     (JOBS, "explain", "jobs:explain", "Explain why a job waits, and estimate how long it takes."),
     (JOBS, "logs", "jobs:logs", "Print the log of a job's stages."),
     (JOBS, "cancel", "job_actions:cancel", "Cancel a job, or many."),
