@@ -251,7 +251,10 @@ class Handle(JobHandle[R]):
 
     async def _value(self, job: Job, results: dict[TaskId, Result], stage: Stage[..., Any]) -> Any:
         if job.stage(stage.name).status is not TaskStatus.COMPLETED:
-            raise NotFinished(job_id=self.id, status=job.stage(stage.name).status.value, verb="give its result")
+            status = job.stage_status(stage.name)
+            how = f"not started ({job.skip_reason})" if status is TaskStatus.SKIPPED else status.value
+            message = f"Stage {stage.name} of job {self.id} is {how} and has no result."
+            raise NotFinished(message, job_id=self.id, status=status.value, verb="give its result")
         mine = [result for task, result in results.items() if task.stage == stage.name]
         values = []
         for result in mine:

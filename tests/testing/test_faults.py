@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from packhorse import App, Context, Params, Permanent
+from packhorse.errors import NotFinished
 from packhorse.settings import Settings
 from packhorse.testing import Bench, BenchJob
 from packhorse.testing.bench import START
@@ -34,6 +35,10 @@ def test_a_stage_that_always_fails_fails_the_job(packhorse: Bench, params: Conve
     assert (job.status_of(onnx), job.status_of(bie), job.status_of(nef)) == ("completed", "failed", "skipped")
     assert job.attempts_of(bie) == 4
     assert job.attempts_of(nef) == 0
+    with pytest.raises(
+        NotFinished, match=r"Stage nef of job \S+ is not started \(stage bie failed\) and has no result"
+    ):
+        job.result_of(nef)
     assert job.error is not None
     assert (job.error.code, job.error.message) == ("EXCEPTION", "ValueError")
 

@@ -26,7 +26,7 @@ ENDED_SHORT = (TaskStatus.FAILED, TaskStatus.CANCELLED)
 
 
 class ElementsDocument(TypedDict):
-    """The elements of a stage, by status."""
+    """The elements of a stage, by status. Those whose result is being stored are running, and use no slot any more."""
 
     total: int
     completed: int
