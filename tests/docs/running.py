@@ -29,6 +29,11 @@ PORTS = ("3002", "3003", "8000")
 
 PRELUDE = r"""
 set -euo pipefail
+JQ='import json, re, sys
+found = json.load(sys.stdin)
+for part in re.findall(r"[^.\[\]]+", sys.argv[2]):
+    found = found[int(part) if part.isdigit() else part]
+print(found)'
 export PACKHORSE_URL="http://127.0.0.1:$PORT_3003"
 answers() {  # URL: whether something good comes of it within a while
   for _ in $(seq 600); do curl --silent --fail "$1" --output /dev/null && return; sleep 0.1; done
@@ -49,7 +54,7 @@ packhorse() {
   esac
 }
 command -v jq >/dev/null ||  # where there is none: as much of it as the docs use
-  jq() { python -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[2][1:]])' "$@"; }
+  jq() { python -c "$JQ" "$@"; }
 uvicorn() {
   if [ -n "${UVICORN:-}" ]; then kill -INT "$UVICORN"; wait "$UVICORN" || true; fi  # as a person would, with Ctrl-C
   behind uvicorn "$@" --port "$PORT_8000"; UVICORN=$!; answers "http://127.0.0.1:$PORT_8000/openapi.json"
