@@ -171,6 +171,15 @@ async def test_a_stage_that_never_started_says_why(store: Store) -> None:
     assert stages["page"]["progress"] == 0.0
 
 
+async def test_a_stage_without_elements_is_completed_when_a_later_one_fails(store: Store) -> None:
+    job = await split(store, 0)
+
+    await fail(store, await claim_one(store))
+
+    page = progress.stages_to_json(await held(store, job.id), {})["page"]
+    assert (page["status"], "reason" in page) == ("completed", False)
+
+
 async def test_elements_that_never_started_are_counted_and_say_why(store: Store) -> None:
     job = await split(store, 3)
     first = await claim_one(store)

@@ -171,13 +171,13 @@ def _now(job: Job, task: Task, report: Progress | None) -> float:
 
 
 def _stage(job: Job, name: str, progress: Reported) -> StageDocument:
-    stage, status = job.stage(name), job.stage_status(name)
+    stage = job.stage(name)
     tasks = stage.tasks or ()
     if not progress and _is_untouched(tasks) and job.plan.stage(name).over is None:
         return WAITING.copy()
     reports = [found for i in range(len(tasks)) if (found := _report(job, TaskId(name, i), progress))]
     document: StageDocument = {
-        "status": status,
+        "status": job.stage_status(name),
         "progress": stage_percent(job, name, progress),
         "current": reports[0].current if reports else None,
         "total": reports[0].total if reports else None,
@@ -186,7 +186,7 @@ def _stage(job: Job, name: str, progress: Reported) -> StageDocument:
         "started_at": iso(_first(tasks)),
         "updated_at": iso(max((report.at for report in reports), default=None)),
     }
-    if status is TaskStatus.SKIPPED or any(task.status is TaskStatus.SKIPPED for task in tasks):
+    if job.is_stopped and (stage.tasks is None or any(task.status is TaskStatus.SKIPPED for task in tasks)):
         document["reason"] = job.skip_reason
     if job.plan.stage(name).over is None:
         return document
