@@ -312,6 +312,7 @@ async def test_only_what_a_stage_has_started_is_ended(tmp_path: Path) -> None:
 
 async def test_a_worker_spares_its_own_alert_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACKHORSE_STORE", "redis://elsewhere")
+    monkeypatch.setattr(host, "STARTED_WITH", frozenset(os.environ))
     pool = Pool("app.py", recycle=10, memory=0, grace=1.0, scratch=tmp_path, log_line=print)
     note = tmp_path / "note"
     waits = f"echo > {note}; while [ ! -e {tmp_path}/flag ]; do sleep 0.01; done"
