@@ -25,7 +25,7 @@ Verb = Callable[[Job], Change | None]
 TRIES = 20
 """Decisions on a job that keeps changing. Each time another change got through, so this many means a bug."""
 
-REMEMBERED = 10_000
+REMEMBERED = 1_000
 """Jobs whose latest state is cached. A stale one costs a refused commit, never a wrong write."""
 
 

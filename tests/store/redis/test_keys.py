@@ -115,6 +115,19 @@ async def test_an_erased_job_has_left_no_key(redis_store: RedisStore, raw: redis
     assert [name for name in indexes if raw.zscore(f"{prefix}{name}", job_id) is not None] == []
 
 
+async def test_an_erased_job_leaves_the_plan_that_other_jobs_share(redis_store: RedisStore) -> None:
+    """A plan that is read for each erased job would stay, once for every job that is cached with it."""
+    first = await finish(redis_store, await started(redis_store))
+    [before] = await redis_store.get([(await submit(redis_store)).id])
+    assert before is not None
+
+    await redis_store.erase((await marked(redis_store, first)).id)
+
+    [after] = await redis_store.get([before.id])
+    assert after is not None
+    assert after.plan is before.plan
+
+
 def test_the_order_of_entries_is_the_order_of_elements() -> None:
     numbers = [0, 1, 2, 9, 10, 11, 99, 100, 1000, 12345]
 

@@ -154,9 +154,9 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
         await self._write.put(pack_member(job_id, (f"{version} {lineage or 0}", "", ""), [], ops))
 
     async def _stage_names(self, plan: str, job_id: str) -> list[str]:
-        [body] = await self._link.ask([["HGET", "plans", plan]])
-        if body is not None:
-            self._plans.add(plan, body)
+        if plan not in self._plans.known:  # cached jobs share the plan that is known
+            for body in filter(None, await self._link.ask([["HGET", "plans", plan]])):
+                self._plans.add(plan, body)
         try:
             return [stage.name for stage in self._plans.get(plan, job_id).stages]
         except PackhorseError:  # then what people read of its stages is left to its own end
