@@ -15,7 +15,7 @@ WORKDIR /build
 RUN python -m venv /opt/packhorse
 COPY requirements/image.txt requirements/
 RUN /opt/packhorse/bin/pip install --no-cache-dir --require-hashes -r requirements/image.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY src src
 COPY apps apps
 COPY --from=page /page/vendor src/packhorse/web/static/vendor

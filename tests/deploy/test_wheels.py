@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import tomllib
 from email.message import Message
 from email.parser import Parser
@@ -54,6 +57,25 @@ def test_the_wheel_of_packhorse_contains_packhorse_and_nothing_else(installed: I
 
     assert content(wheel) == source(ROOT / "src" / "packhorse")
     assert {"packhorse/sample.py", "packhorse/web/static/vendor/idiomorph.esm.js"} <= content(wheel)
+
+
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_a_clone_without_the_libraries_of_the_pages_builds_nothing_and_says_what_to_run(
+    tmp_path: Path, kind: str
+) -> None:
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("vendor", "__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py"):
+        shutil.copy(ROOT / name, tmp_path)
+
+    built = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", kind], cwd=tmp_path, capture_output=True, text=True
+    )
+
+    assert built.returncode != 0
+    assert "idiomorph.esm.js" in built.stderr
+    assert "Run `make setup` in the clone" in built.stderr
+    assert "Traceback" not in built.stderr
+    assert list(tmp_path.glob("dist/*")) == []
 
 
 @pytest.mark.parametrize("app", APPS)
