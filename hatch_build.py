@@ -1,4 +1,4 @@
-"""Stops a build of packhorse without the libraries of its pages. `pip install`, `pip wheel` and `make release` run it."""
+"""Stops a build of packhorse without the libraries of its pages. pip and `make release` run it."""
 
 from __future__ import annotations
 

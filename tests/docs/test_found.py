@@ -122,6 +122,13 @@ def test_blocks_that_are_not_run_have_one_of_few_reasons() -> None:
     assert len(left) <= 5
 
 
+def test_no_page_installs_from_an_index_where_packhorse_is_not() -> None:
+    apps = [path.read_text() for path in (ROOT / "apps").glob("*/README.md")]
+
+    assert re.findall(r"pip install [^`\n]*(?<![./])packhorse\b(?!\.txt).*", "\n".join([everywhere(), *apps])) == []
+    assert len([page for page in PAGES if "not on the package index" in TEXT[page]]) == 2  # README and first tutorial
+
+
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_every_page_that_shows_how_has_a_test_that_runs_it(page: Path) -> None:
     tests = "\n".join(path.read_text() for path in (ROOT / "tests" / "docs").glob("test_*.py"))
