@@ -40,7 +40,7 @@ class Claim(Struct, frozen=True):
     upstream: Mapping[str, tuple[Result, ...]]
     """For each stage the task needs, its results in element order."""
     trouble: CorruptRecord | None = None
-    """Why the spec or a result cannot be read. It is started all the same, and then failed: its end is recorded."""
+    """Why the spec or a result cannot be read. It is still started, and then failed: its end is recorded."""
 
     @property
     def token(self) -> str:
@@ -80,7 +80,7 @@ def is_own_work(change: Change) -> bool:
 
 
 SLACK = 86_400.0
-"""Seconds by which the clock of whoever makes an id may differ from the store's."""
+"""Seconds by which the clock of a process that makes an id may differ from the store's."""
 
 
 def _id_at(moment: float) -> str:
@@ -268,8 +268,8 @@ class Queue(Protocol):
         With ``queued_after``, instead: delayed tasks that were queued after that time, the latest first. If it lies in
         the future, they were queued by a clock that was ahead.
 
-        `now` is the value of that very read, not what the process believes: whoever takes a lease away compares it
-        with its own monotonic clock, to find out whether the store's clock was set meanwhile.
+        `now` is the value of that very read, not what the process believes: the reaper compares it with its own
+        monotonic clock, to find out whether the store's clock was set meanwhile.
         """
 
     async def held_by(self, worker: str, limit: int) -> list[tuple[Job, TaskId]]:
@@ -319,7 +319,7 @@ class Watch(Protocol):
         """Return a new mark soon after anybody committed anything since ``mark``, or the same one after ``timeout``.
 
         A hint: it may return for nothing, so look again afterwards. ``is_working``: the caller carries out what this
-        handle claims, and need not be told of `is_own_work`.
+        handle claims, and needs no wake-up for `is_own_work`.
         """
 
     async def changed_jobs(self, since: int | None) -> tuple[int, Collection[str] | None]:
@@ -383,7 +383,7 @@ class Records(Protocol):
         """Those due in the lane by the store's clock, longest due first, each counted and put off by ``seconds``.
 
         Two takers never receive the same attempt. What a taker that died has not put or dropped is due again by
-        itself; whoever took it before then finds another stamp.
+        itself; the earlier taker then finds another stamp.
         """
 
     async def append(self, log: str, entries: Sequence[LogEntry], *, keep: int, since: float = 0.0) -> None:

@@ -16,9 +16,9 @@ class _Waiting(NamedTuple, Generic[A, B]):
 
 
 class Group(Generic[A, B]):
-    """Gathers what callers ask for while an earlier batch is under way. No timer: an idle store is asked at once.
+    """Gathers what callers ask for while an earlier batch runs. No timer: an idle store is asked at once.
 
-    ``send`` answers item by item, in order. What it raises, every caller of that batch is told.
+    ``send`` answers item by item, in order. If it raises, every caller of that batch gets the error.
     """
 
     def __init__(self, send: Callable[[list[A]], Awaitable[Sequence[B]]], most: int = 512) -> None:
@@ -29,7 +29,7 @@ class Group(Generic[A, B]):
         self._sender: asyncio.Task[None] | None = None
 
     async def __call__(self, items: Sequence[A]) -> Sequence[B]:
-        """The answers for these items. A caller that is cancelled leaves; its items travel all the same."""
+        """The answers for these items. A caller that is cancelled leaves; its items are still sent."""
         if not items:
             return []
         future: asyncio.Future[Sequence[B]] = asyncio.get_running_loop().create_future()
@@ -39,7 +39,7 @@ class Group(Generic[A, B]):
         return await future
 
     async def close(self) -> None:
-        """Wait until what was asked for has been answered."""
+        """Wait until every request has its answer."""
         if self._sender is not None:
             await asyncio.wait([self._sender])
 

@@ -1,7 +1,7 @@
 """Counters of the contract: limits and quotas in sliding windows, and statistics with their percentiles.
 
-What was spent of a limit decides who waits. Statistics decide nothing: whoever counts adds up in memory for a few
-seconds, and takes that along if it is killed. The arithmetic of both does no I/O.
+What was spent of a limit decides who waits. Statistics decide nothing: a process adds up in memory for a few
+seconds, and loses that if it is killed. The arithmetic of both does no I/O.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Tally(NamedTuple):
 
 
 class Counts(Struct, frozen=True):
-    """The jobs there are, by what has become of them."""
+    """The number of jobs by outcome."""
 
     active: int = 0
     completed: int = 0

@@ -35,7 +35,7 @@ class FailureFilter(Struct, frozen=True, omit_defaults=True):
 
 
 class Recent(NamedTuple):
-    """Which of the newest failures of a group are asked for."""
+    """Which of the newest failures of a group to return."""
 
     since: float
     limit: int
@@ -69,7 +69,7 @@ class Failures(Protocol):
     ) -> list[str]:
         """Dismiss those that are open; returns which they were.
 
-        And mark the group, tenant and fingerprint, as dismissed: nothing of it is revived any more, and people are told
+        And mark the group, tenant and fingerprint, as dismissed: nothing of it is revived any more, and an alert says
         if it is seen again. Its other failures stay as they are.
         """
 

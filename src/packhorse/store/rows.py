@@ -101,7 +101,7 @@ def progress_from(rows: Iterable[Any]) -> dict[str, dict[TaskId, Progress]]:
 
 
 def events_from(rows: Iterable[Any], job_id: str, after: int, limit: int) -> list[Event]:
-    """A row has the events of one change, so the first and the last may have more than was asked for."""
+    """A row has the events of one change, so the first and the last may have more than requested."""
     found = [event for (body,) in rows for event in json.events_from(body, job_id) if event.n > after]
     return found[:limit]
 

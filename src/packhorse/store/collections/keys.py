@@ -17,7 +17,7 @@ KEY, SESSION = "key", "session"
 DROPPED = 100
 """Sessions that ended long ago which are dropped for each new one: soon there is none left."""
 REMEMBERED = 86_400.0
-"""Seconds for which a session is known after its end: whoever presents it was let in once, and is not guessing."""
+"""Seconds for which an ended session is known: a caller that presents it was signed in once, and does not guess."""
 
 
 class Key(Struct, frozen=True, omit_defaults=True):
@@ -36,7 +36,7 @@ class Key(Struct, frozen=True, omit_defaults=True):
     user: str | None = None
     """The bound user: it acts for nobody else."""
     job_id: str | None = None
-    """A token for the person who waits: valid for this job only, and erased with the job."""
+    """A token for an end user: valid for this job only, and erased with the job."""
     created_at: float = 0.0
     created_by: str = ""
     """The id of the key that made it, or ``cli``."""

@@ -1,7 +1,7 @@
 """Schedules, their versions, and the runs of their ticks.
 
 A schedule moves by one `put` on its stamp, together with its new version and the runs of the ticks that were claimed:
-so a tick has one run, however many schedulers there are. The commit of a run's job notes what became of the run.
+so a tick has one run, however many schedulers there are. The commit of a run's job notes the outcome of the run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from packhorse.store.collections.base import readable, readable_page
 
 SCHEDULE, REVISION = "schedule", "revision"
 ALL, NEXT = "all", "next"
-"""Indexes of schedules: every one, by tenant and id; those that go on, by their next tick."""
+"""Indexes of schedules: every one, by tenant and id; those with a next tick, by that tick."""
 PAGE = 500
 """Runs that are read and dropped in one step at most."""
 

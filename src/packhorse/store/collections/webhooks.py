@@ -1,4 +1,4 @@
-"""Webhooks: where tenants want to be told of ended jobs, and the outbox of what waits to be sent.
+"""Webhooks: the addresses that get a message when a job has ended, and the outbox of what waits to be sent.
 
 An open endpoint has a record of its own (`OPEN_ENDPOINT`) that every delivery needs. Ending an endpoint drops it first,
 so nothing is added behind the clearing of its deliveries.
@@ -24,7 +24,7 @@ PAGE = 500
 
 
 class Endpoint(Struct, frozen=True, omit_defaults=True):
-    """Where a tenant wants to be told of ended jobs."""
+    """An address of a tenant that gets a message when a job has ended."""
 
     id: str
     tenant: str
@@ -63,7 +63,7 @@ async def end_endpoint(store: Records, endpoint_id: str, at: float, reason: str)
             return None
         endpoint = _endpoint(found)
         if endpoint.ended_at is not None:
-            break  # whoever ended it may have failed before all deliveries were dropped
+            break  # the process that ended it may have failed before all deliveries were dropped
         endpoint = replace(endpoint, ended_at=at, reason=reason)
         with suppress(Conflict):
             await store.put(_put_endpoint(endpoint, stamp=found.stamp), quiet=True)

@@ -119,7 +119,7 @@ async def list_all(store: Records) -> list[WorkerCard]:
 
 
 async def dismiss(store: Records, worker: str) -> None:
-    """Forget a worker, unless it still holds a lease: whoever sweeps its jobs has to find it."""
+    """Forget a worker, unless it still holds a lease: the sweep of its jobs has to find it."""
     with suppress(Conflict):
         await store.put([Drop(WORKER, worker, leaseless=worker)], quiet=True)
 

@@ -174,7 +174,7 @@ class Facts:
             self.records |= await records.lock(session, {guard.ref for guard in asked}, missing)
 
     async def _look_at_usage(self, session: Session, group: Iterable[Change]) -> None:
-        """Last, behind the jobs: whoever holds the row of a tenant waits for no job."""
+        """Last, behind the jobs: a transaction that holds the row of a tenant waits for no job."""
         asked = {e.tenant for change in group for e in change.effects if isinstance(e, changes.CountUsage)}
         if asked:
             for tenant, jobs, size in await session.fetch(SQL.lock_usage, sorted(asked)):
@@ -283,7 +283,7 @@ class Batch:
         await write_parts(session, drops | puts, clock, counts, is_last=not self.failures and not late)
         if late:
             await records.apply(session, late, jobs, clock)
-        if self.failures:  # behind the jobs: whoever holds a group waits for no job
+        if self.failures:  # behind the jobs: a transaction that holds a group waits for no job
             alerts = await failures.write(session, self.failures)
             if alerts:
                 await records.apply(session, alerts, (), clock)
@@ -340,7 +340,7 @@ class Batch:
         ]
         if missing:
             for id, stage, element, body in await session.fetch(reads.SQL.stage_results, *columns(missing)):
-                with suppress(CorruptRecord):  # it is null in the copy; who asks for the record is told
+                with suppress(CorruptRecord):  # it is null in the copy; a read of the record raises
                     kept.setdefault((str(id), stage, element), wire.result_from(body, str(id)).value)
         return {job.id: _text(_value(job, kept)) for job in ended}
 

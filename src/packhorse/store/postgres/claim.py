@@ -286,7 +286,7 @@ class _Claiming:
                 await self._make(change)
                 self.jobs[job.id] = change.after
                 return claim_from(change.after, picked.task, picked.row["spec"], partial(_results, upstream, job.id))
-        except SchemaTooNew:  # an upgrade is under way: a newer worker will understand it
+        except SchemaTooNew:  # an upgrade is running: a newer worker will understand it
             return None
         except PackhorseError as error:
             # A job nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.

@@ -31,7 +31,7 @@ CONNECTIONS = 5
 """Per handle, besides the one that listens: one for commits, one for claims, the others for questions and notes."""
 CONNECT = 5.0
 PATIENCE = 10.0
-"""Seconds that one use of a connection may take, waiting for one included. Whoever asks is told, not kept."""
+"""Seconds that one use of a connection may take, waiting for one included. After that the caller gets an error."""
 TRIES = 10
 """Of a transaction that the server gave up for another one's sake: a deadlock, or a key that was just being taken."""
 
@@ -52,7 +52,7 @@ ALONE = {"default_transaction_isolation": "read committed", "default_transaction
 """The same for a statement that is a transaction by itself, whatever the database has for a default."""
 
 SILENT = {"idle_in_transaction_session_timeout": f"{PATIENCE:.0f}s"}
-"""Whoever says nothing for so long in the middle of a transaction is stopped or cut off. Until the server gives it up,
+"""A client that is silent for so long inside a transaction is stopped or cut off. Until the server gives it up,
 nobody else comes to the rows it has locked: a job of a worker that sleeps would not be taken over."""
 
 BEGIN_POOLED = f"{BEGIN}; SET LOCAL idle_in_transaction_session_timeout = '{PATIENCE:.0f}s'"
@@ -131,7 +131,7 @@ class Session:
         self.connection = connection
         self.is_committing = False
         self.is_to_begin = False
-        """A transaction was asked for, and begins with the first statement that is not all of it."""
+        """A transaction was requested, and begins with the first statement that is not all of it."""
         self.has_answered = True
         """Since it was last taken up; of a new one that is known."""
         self._schema = f'"{schema}".'
@@ -153,7 +153,7 @@ class Session:
     async def whole(self, statement: str, *values: Any) -> list[Row]:
         """The last statement of a transaction. Where it is also the first, it is committed in the same breath.
 
-        Not on a connection that may have been cut while nobody used it: it could not be told whether it was made.
+        Not on a connection that may have been cut while nobody used it: nobody could say whether it was made.
         """
         if not self.is_to_begin or self._is_pooled or _has_news(self.connection):
             return await self.fetch(statement, *values)
@@ -244,7 +244,7 @@ class Connections:
 
     @asynccontextmanager
     async def session(self, patience: float | None = None) -> AsyncIterator[Session]:
-        """A connection for a while. What goes wrong with it is told in the words of the contract."""
+        """A connection for a while. Its errors are translated into those of the contract."""
         lent: list[Session] = []
         try:
             async with asyncio.timeout(PATIENCE if patience is None else patience):
@@ -315,7 +315,7 @@ class Connections:
         raise StoreUnavailable("PostgreSQL: others were faster every time.")
 
     async def close(self) -> None:
-        """Wait for what is under way, then hang up."""
+        """Wait for running operations, then disconnect."""
         self._is_closed = True
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
@@ -370,6 +370,6 @@ REFUSED = (
     asyncpg.InsufficientResourcesError,
     asyncpg.RaiseError,
 )
-"""What a server says of a statement that it has not made, and goes on."""
+"""Errors of a statement that the server has not executed, and after which it continues."""
 
 AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, Raced)

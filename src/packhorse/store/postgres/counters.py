@@ -43,7 +43,7 @@ class Counters(Handle):
 
     @keep
     async def _count_all(self, session: Session, asks: Sequence[Ask]) -> list[Spent]:
-        """What each caller is told, who comes first first; of a refund that is nothing of interest."""
+        """The answer for each caller, in order; the answer for a refund means nothing."""
         names = counters.counters_of(charge for ask in asks for charge in ask.charges)
         stored, now = await _lock(session, names, self._clock)
         kept: dict[Counter, Buckets] = {each: json.record(body, Buckets) for each, body in stored.items()}

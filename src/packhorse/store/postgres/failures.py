@@ -1,7 +1,7 @@
 """Failures, counted in their groups in the transaction that adds or removes them.
 
-Whoever changes a failure holds its group, so that what it reads of it stays so; groups are held in the order of their
-keys.
+A transaction that changes a failure locks its group, so that what it reads of it stays so. Groups are locked in
+the order of their keys.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class Reads(Notes):
             for row, job in zip(page, await jobs_from(session, page, self._plans), strict=True):
                 if isinstance(job, Job):
                     found.append(job)
-                else:  # one of them must not hide all others; who asks for it is told
+                else:  # one of them must not hide all others; a read of it raises
                     log.job_unreadable(str(row["id"]), job)
             if len(page) < wanted:
                 break
@@ -231,7 +231,7 @@ class Reads(Notes):
 
 
 async def readable(session: Session, query: str, value: Any, limit: int, plans: Plans) -> list[tuple[Job, Row]]:
-    """A sweep skips what we cannot read, looking further instead; who asks for such a job is told."""
+    """A sweep skips what we cannot read, looking further instead; a read of such a job raises."""
     page = limit
     while True:
         found = await session.fetch(query, value, page)

@@ -47,7 +47,7 @@ class Handle:
         self._is_closed = False
 
     async def close(self) -> None:
-        """Answer what was asked for, then hang up."""
+        """Answer every request, then disconnect."""
         self._is_closed = True
         await asyncio.gather(*(group.close() for group in self._groups))
         await self._watch.close()
@@ -100,7 +100,7 @@ def keep(
 def write(
     operation: Callable[Concatenate[H, Session, P], Awaitable[T]],
 ) -> Callable[Concatenate[H, P], Coroutine[Any, Any, T]]:
-    """Like `keep`, and whoever watches is woken."""
+    """Like `keep`, and watchers are woken."""
     kept = keep(operation)
 
     @wraps(operation)

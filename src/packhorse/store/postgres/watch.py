@@ -37,7 +37,7 @@ MANY = 2_000
 """Rows past which it is cheaper to look at what one watches than at what has moved."""
 
 GAP = 64
-"""Transactions between what was seen and what was told of, past which a look is simpler."""
+"""Transactions between the last one seen and the notified one, past which a look is simpler."""
 
 SNAPSHOT = re.compile(r"\d+:\d+:[\d,]*")
 
@@ -110,7 +110,7 @@ class Notice:
         self.is_told = False
 
     def words(self) -> Sequence[str] | None:
-        """Asked for when there is something to be told of: the channel, and who tells on it."""
+        """Called when there is something to notify: the channel, and who notifies on it."""
         self.is_told = self.is_told or self._watch.may_tell()
         return self._watch.words if self.is_told else None
 
@@ -160,7 +160,7 @@ class Watch:
                     async with asyncio.timeout(min(left, POLL if self._can_listen else UNTOLD)):
                         await hint.wait()
                 if hint.xid is not None and seen is not None and (new := advance(seen, hint.xid)) is not None:
-                    # Whose it is was told: looking would only find it.
+                    # The notification says whose it is: looking would only find it.
                     return self._remember(number(new), self._news[is_working], is_working)
 
     def _remember(self, mark: int, news: int, is_working: bool) -> int:
@@ -224,7 +224,7 @@ class Watch:
         return Notice(self)
 
     def may_tell(self) -> bool:
-        """Whether a commit may tell by itself: not if much was told a moment ago, then the teller will.
+        """Whether a commit may notify by itself: not if many did a moment ago, then the teller will.
 
         All transactions that notify commit one after the other, so under load only one in `PAUSE` does.
         """

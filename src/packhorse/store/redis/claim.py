@@ -1,7 +1,7 @@
 """Claiming: reserve what is most urgent, let the lifecycle decide, commit under the reservation.
 
 A script cannot call the lifecycle, so between picking and starting lies a round trip. For that long a reservation keeps
-the entry from everybody else; it is no lease and counts nothing. Whoever dies with one loses it to the next claim.
+the entry from everybody else; it is no lease and counts nothing. If its process dies, the next claim takes the entry.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST = 128
 ASKS = 64
 """Claims answered by one script."""
 TRIES = 5
-"""Decisions about one entry whose job keeps moving; then it is left to whoever claims next."""
+"""Decisions about one entry whose job keeps moving; then it is left to the next claim."""
 
 
 class Entry(NamedTuple):
@@ -195,7 +195,7 @@ class Claimer:
         for entry in entries:
             try:
                 claim, member = self._decide(entry, jobs, known, token, decide)
-            except SchemaTooNew:  # an upgrade is under way: a newer worker will understand it
+            except SchemaTooNew:  # an upgrade is running: a newer worker will understand it
                 too_new.append(entry)
                 continue
             if claim is not None:
@@ -246,7 +246,7 @@ class Claimer:
         known.jobs |= dict(await jobs_from(found, self._plans, self._link.ask))
         for job_id, row in rows.items():
             if row[-1] is not None:
-                with suppress(CorruptRecord):  # who needs it is told when it is missing
+                with suppress(CorruptRecord):  # a stage that needs it fails without it
                     known.specs[job_id] = json.spec_from(row[-1], job_id)
 
     async def _read_again(self, job_ids: Collection[str], known: Known) -> None:
@@ -271,7 +271,7 @@ class Claimer:
         for (at, _), page in zip(asked, await self._link.ask(questions), strict=True):
             bodies[at] += page
         for at, found in bodies.items():
-            with suppress(CorruptRecord):  # who needs it is told when it is missing
+            with suppress(CorruptRecord):  # a stage that needs it fails without it
                 known.results[at] = tuple(json.result_from(body, at[0]) for body in found if body is not None)
 
 

@@ -69,7 +69,7 @@ class Address(Struct, frozen=True):
     master: str | None = None
     """The name the sentinels know it by."""
     name: str = ""
-    """What people are told: the URL without what is secret."""
+    """The URL without secrets, for messages."""
 
     def prefix_in(self, *, is_cluster: bool) -> str:
         """The prefix; in a cluster, with braces where the operator put none, so that all keys lie in one slot."""
@@ -163,7 +163,7 @@ class Link:
         self.is_closed = False
 
     async def run(self, name: str, *arguments: str | bytes | float) -> Any:
-        """Run a script. A server that has forgotten it, after a restart or a failover, is told it again."""
+        """Run a script. A server that has lost it, after a restart or a failover, gets it again."""
         each = script(name)
         try:
             return await self.call("EVALSHA", each.sha, 1, self.prefix, *arguments, is_write=each.is_write)
@@ -221,7 +221,7 @@ class Link:
     # One command
 
     async def _once(self, command: Sequence[str | bytes | float], *, is_write: bool) -> Any:
-        """The time to wait for a connection counts: everybody who waits for a server that stands still is told at once.
+        """The time to wait for a connection counts: all who wait for a server that stands still get the error at once.
 
         A write gets its own time once it is sent, because when that is cut short its outcome is unknown.
         """
@@ -350,7 +350,7 @@ class Link:
         raise StoreUnavailable(f"Redis sentinels at {self.address.name}: {_reason(reason)}") from reason
 
     def _leave(self) -> None:
-        """Whoever answers next, it is not known to be the same server."""
+        """The next answer may come from another server."""
         self._here = None
         self._age += 1
 
@@ -386,7 +386,7 @@ class ServerClock:
         return self._given() if self._given is not None else time.monotonic() + self._offset
 
     def argument(self) -> str:
-        """What scripts are told: nothing, so that they ask the server, unless the clock was handed in."""
+        """The time that scripts get: none, so that they ask the server, unless the clock was handed in."""
         return "" if self._given is None else repr(self._given())
 
     def learn(self, server: float, sent: float) -> None:

@@ -50,7 +50,7 @@ class CommitStore(Session):
                 continue
             try:
                 members[n] = pack_change(change, self._plans)
-            except Exception as error:  # broad: what is wrong with one change is told to its caller, the others travel
+            except Exception as error:  # broad: the caller of this change gets its error, the others are sent
                 spoiled.add(job_id)
                 outcomes[n] = error if isinstance(error, PackhorseError) else _unwritable(error)
         answers = dict(zip(members, await self._write(list(members.values())), strict=True))
@@ -287,7 +287,7 @@ def as_text(body: bytes) -> Any:
 
 
 def put_facts(put: Put) -> list[str]:
-    """What a script is told of a put, behind its kind, id and stamp: see `put_record` in lua/record_lib.lua."""
+    """The arguments of a script for a put, behind its kind, id and stamp: see `put_record` in lua/record_lib.lua."""
     due = "" if put.due_at is None else repr(put.due_at)
     attempts = "" if put.attempts is None else str(put.attempts)
     needs = ("", "") if put.needs is None else put.needs

@@ -1,6 +1,6 @@
 """Failures and their groups. The script of the commit writes, counts and settles them.
 
-A failure is a field of one hash: its status, whether its user is counted, its group, what became of it, and the failure
+A failure is a field of one hash: its status, whether its user is counted, its group, its outcome, and the failure
 itself, with tabs between.
 """
 

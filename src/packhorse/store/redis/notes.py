@@ -36,7 +36,7 @@ class NoteStore(Session):
                 by_job, size = {}, 0
 
     async def sample(self, samples: Sequence[Sample], *, keep: int) -> None:
-        """The newest by time, then by task: parallel tasks are sampled at one time and are told apart."""
+        """The newest by time, then by task: parallel tasks are sampled at one time and kept apart."""
         by_job: dict[str, list[Sample]] = {}
         for each in samples:
             by_job.setdefault(each.job_id, []).append(each)

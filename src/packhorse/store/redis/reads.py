@@ -44,7 +44,7 @@ class ReadStore(NoteStore):
             for job_id, job in await jobs_from(page, self._plans, self._link.ask):
                 if isinstance(job, Job):
                     found.append(job)
-                elif job is not None:  # one of them must not hide all others; who asks for it is told
+                elif job is not None:  # one of them must not hide all others; a read of it raises
                     log.job_unreadable(job_id, job)
             gone += [
                 drop_index_entry(dangling[i].decode(), dangling[i + 1].decode()) for i in range(0, len(dangling), 2)
@@ -81,7 +81,7 @@ class ReadStore(NoteStore):
             return [keys.user(filter.tenant, filter.user)]
         names = list(keys.WHOLE) if filter.status is None else [keys.index_of(filter.status)]
         if filter.status is Status.RUNNING and filter.user is None:
-            return [keys.index("running")]  # as many as there are workers' slots, whoever's they are
+            return [keys.index("running")]  # as many as there are workers' slots, of all users
         if filter.user is filter.tenant is filter.pipeline is None:
             return [keys.index(name) for name in names]
         pairs = await self._pairs(filter)

@@ -141,7 +141,7 @@ def _show_schedules(writes: Sequence[Put | Drop]) -> Commands:
         if isinstance(write, Drop):
             commands.append(["DEL", f"config:{write.id}"])
             continue
-        with suppress(CorruptRecord):  # who asks for it is told
+        with suppress(CorruptRecord):  # a read of it raises
             schedule = json.record(write.body, Schedule)
             terms = schedule.terms
             fields = {
@@ -163,7 +163,7 @@ def _show_workers(writes: Sequence[Put | Drop]) -> Commands:
             continue
         shown.append(["SET", key, write.body.decode(), "EX", HEALTH])
         machine = json.record(write.body, workers.WorkerCard).machine
-        if machine is not None:  # of the host that was heard of last; each worker's is in its own
+        if machine is not None:  # of the host that reported last; each worker's is in its own
             shown.append(["SET", "stats:cpu:current", f"{100 * machine.cpu:.1f}", "EX", MACHINE])
             shown.append(["SET", "stats:memory:current", str(machine.memory), "EX", MACHINE])
     return shown

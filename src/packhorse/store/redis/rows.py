@@ -114,7 +114,7 @@ def memberships(job: Job) -> dict[str, float]:
 async def jobs_from(
     found: Sequence[tuple[str, Row]], plans: Plans, ask: Callable[[list[list[str]]], Awaitable[list[Any]]]
 ) -> list[Found]:
-    """The jobs of rows that are there. One that cannot be read is told to who asked for it, and hides no other."""
+    """The jobs of rows that are there. One that cannot be read is an error for its own reader, and hides no other."""
     there = [(job_id, row) for job_id, row in found if row[3] is not None]
     missing = list({row[7].decode() for _, row in there if row[7] is not None} - plans.known.keys())
     if missing:

@@ -89,7 +89,7 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
             states.append("lost" if not is_ours else "stopping" if stopping else "")
         return states
 
-    # Sweeps: pages of an index with their jobs. What cannot be read is passed by; who asks for it is told.
+    # Sweeps: pages of an index with their jobs. They skip what cannot be read; a read of it raises.
 
     async def overdue(self, limit: int, *, queued_after: float | None = None) -> OverdueTasks:
         sent = time.monotonic()
@@ -181,7 +181,7 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
     async def _setting(self, name: str) -> str:
         try:
             found = await self._link.call("CONFIG", "GET", name)
-        except StoreError:  # whoever runs the server does not let us ask
+        except StoreError:  # the operator of the server does not allow it
             found = None
         return found[1].decode() if found else "cannot be asked"
 

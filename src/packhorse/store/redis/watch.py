@@ -53,7 +53,7 @@ class WatchStore(Session):
             is_told = await _is_set(moved, min(left, LOOK))
 
     async def _look(self) -> int:
-        """Ask the server. It may be ahead of what was heard; behind it, its data is not what it was."""
+        """Ask the server. It may be ahead of the last message; if it is behind, the server has lost data."""
         before = self._heard
         found = await self._last()
         self._loud = found

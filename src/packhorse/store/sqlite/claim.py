@@ -144,7 +144,7 @@ def _start(
             write_change(db, change, now)  # its guard holds: the entry was read in this transaction
             jobs[job_id] = change.after, found[1]
             return claim_from(change.after, task, found[1], partial(_results, db, job_id, cache))
-    except SchemaTooNew:  # an upgrade is under way: a newer worker will understand it
+    except SchemaTooNew:  # an upgrade is running: a newer worker will understand it
         return LEFT
     except PackhorseError as error:
         # A job nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
@@ -181,7 +181,7 @@ def _read_jobs(db: Session, found: Iterable[Sequence[Any]], limit: int, plans: P
     for job_id, *task in found:
         if len(tasks) == limit:
             break
-        with suppress(CorruptRecord, SchemaTooNew):  # a sweep skips what we cannot read; who asks for it is told
+        with suppress(CorruptRecord, SchemaTooNew):  # a sweep skips what we cannot read; a read of it raises
             job = reads.read_job(db, job_id, plans)
             if job is not None:
                 tasks.append((job, TaskId(*task)))

@@ -141,7 +141,7 @@ def _moving(job: Job) -> Row:
 
 
 def _refusal(outcome: Exception | None) -> PackhorseError | None:
-    """Why a change was not made. Also what nobody foresaw is told to its own caller: the neighbours' changes stand."""
+    """Why a change was not made. Also an unforeseen error goes to its own caller: the neighbours' changes stand."""
     if outcome is None or isinstance(outcome, PackhorseError):
         return outcome
     error = StoreError(f"{type(outcome).__name__}: {outcome}")

@@ -51,7 +51,7 @@ class Session(apsw.Connection):
         self.execute("BEGIN IMMEDIATE")
 
     def execute(self, *args: Any, **kwargs: Any) -> apsw.Cursor:
-        if self.waiting:  # whoever looks sees them
+        if self.waiting:  # so that every read sees them
             self.add_all()
         return super().execute(*args, **kwargs)
 
@@ -90,7 +90,7 @@ class Session(apsw.Connection):
 
 
 class NotAdded(BaseException):
-    """Rows that had been waiting could not be added. Not an error of whoever had them added by looking."""
+    """Rows that had been waiting could not be added. Not an error of the read that had them added."""
 
 
 SHARES = (64, 16, 4, 1)

@@ -230,7 +230,7 @@ def _readable(db: Session, job_ids: Sequence[str], plans: Plans) -> Iterator[Job
     for job_id in job_ids:
         try:
             job = read_job(db, job_id, plans)
-        except (CorruptRecord, SchemaTooNew) as error:  # one of them must not hide all others; who asks for it is told
+        except (CorruptRecord, SchemaTooNew) as error:  # one of them must not hide all others; a read of it raises
             log.job_unreadable(job_id, error)
         else:
             if job is not None:
@@ -287,7 +287,7 @@ def _sweep(db: Session, found: Iterable[Sequence[Any]], limit: int, plans: Plans
     for row in found:
         if len(jobs) == limit:
             break
-        with suppress(CorruptRecord, SchemaTooNew):  # a sweep skips what we cannot read; who asks for it is told
+        with suppress(CorruptRecord, SchemaTooNew):  # a sweep skips what we cannot read; a read of it raises
             jobs.append(job_of(db, row, plans))
     return jobs
 

@@ -1,4 +1,4 @@
-"""Which thread does what: a few readers, and one writer for whom what waits is one transaction, with one sync."""
+"""Which thread does what: a few readers, and one writer that makes all waiting work one transaction, with one sync."""
 
 from __future__ import annotations
 
