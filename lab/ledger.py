@@ -172,7 +172,12 @@ class Ledger:
         }
         if tuple(task) in returned:
             self.attempts[job.id, job.run, task] -= 1
-        if token in self.holders and any(event.data.get("code") == error_codes.WORKER_LOST for event in change.events):
+        lost = {
+            (event.data["stage"], event.data.get("element", 0))
+            for event in change.events
+            if event.type in ("retrying", "stage_failed") and event.data.get("code") == error_codes.WORKER_LOST
+        }
+        if token in self.holders and tuple(task) in lost:
             self._lose(job, task, token, now, lease)
 
     def _grant(self, job: Job, effect: changes.Grant) -> None:
