@@ -2,10 +2,10 @@
 
 Nothing is uploaded. Every step stops the release when it fails:
 
-1. An sdist and a wheel of packhorse and of each app.
+1. An sdist and a wheel of packhorse and of each app. Each sdist must build the same wheel.
 2. An environment with nothing but the locked dependencies and the wheels, in which `packhorse init`, `packhorse dev`
    and one job must work.
-3. dist/sbom.json: what that environment holds, as CycloneDX.
+3. dist/sbom.json: what that environment holds, and what the wheel carries of npm, as CycloneDX.
 4. dist/notes.md: the section of CHANGELOG.md for this version.
 """
 
@@ -25,6 +25,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from zipfile import ZipFile
 
 from packhorse.host import free_port
 
@@ -45,6 +46,8 @@ def main() -> None:
         if _version(project) != version:
             raise SystemExit(f"{project.name} has version {_version(project)}, packhorse has {version}")
         _run(sys.executable, "-m", "hatchling", "build", "-d", DIST, cwd=project)
+    for sdist in sorted(DIST.glob("*.tar.gz")):
+        check_sdist(sdist)
     with tempfile.TemporaryDirectory(prefix="packhorse-release-") as name:
         environment = Environment(Path(name))
         environment.install()
@@ -62,6 +65,24 @@ def release_notes(changelog: str, version: str) -> str:
     if found is None:
         raise SystemExit(f"CHANGELOG.md has no section ## {release}")
     return found[0].strip() + "\n"
+
+
+def check_sdist(sdist: Path) -> None:
+    """Build a wheel from the sdist alone, and compare it with the one beside it."""
+    [wheel] = sdist.parent.glob(f"{sdist.name.removesuffix('.tar.gz')}-*.whl")
+    with tempfile.TemporaryDirectory(prefix="packhorse-sdist-") as name:
+        _run("tar", "-xzf", sdist, "-C", name)
+        [source] = Path(name).iterdir()
+        _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", Path(name) / "dist", cwd=source)
+        [built] = Path(name).glob("dist/*.whl")
+        different = _names(wheel) ^ _names(built)
+    if different:
+        raise SystemExit(f"{sdist.name} builds another wheel: {', '.join(sorted(different))}")
+
+
+def _names(wheel: Path) -> set[str]:
+    with ZipFile(wheel) as file:
+        return set(file.namelist())
 
 
 class Environment:
@@ -121,14 +142,14 @@ class Environment:
 
 
 def _cyclonedx(packages: list[dict[str, str]]) -> dict[str, object]:
+    python = sorted(packages, key=lambda each: each["name"].lower())
+    named = [(each["name"], each["version"], f"pypi/{each['name'].lower().replace('_', '-')}") for each in python]
+    locked = json.loads((ROOT / "package-lock.json").read_text())["packages"]
+    npm = locked[""]["dependencies"]
+    named += [(name, locked[f"node_modules/{name}"]["version"], f"npm/{name}") for name in npm]
     components = [
-        {
-            "type": "library",
-            "name": each["name"],
-            "version": each["version"],
-            "purl": f"pkg:pypi/{each['name'].lower().replace('_', '-')}@{each['version']}",
-        }
-        for each in sorted(packages, key=lambda each: each["name"].lower())
+        {"type": "library", "name": name, "version": version, "purl": f"pkg:{place}@{version}"}
+        for name, version, place in named
     ]
     return {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": components}
 

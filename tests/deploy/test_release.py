@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 import tomllib
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -63,4 +65,40 @@ def test_the_bill_of_materials_names_each_package_once(release: ModuleType) -> N
     bill = release._cyclonedx([{"name": "msgspec", "version": "1.0"}, {"name": "Jinja2", "version": "3.1"}])
 
     assert json.loads(json.dumps(bill))["bomFormat"] == "CycloneDX"
-    assert [each["purl"] for each in bill["components"]] == ["pkg:pypi/jinja2@3.1", "pkg:pypi/msgspec@1.0"]
+    python = [each["purl"] for each in bill["components"] if each["purl"].startswith("pkg:pypi/")]
+    assert python == ["pkg:pypi/jinja2@3.1", "pkg:pypi/msgspec@1.0"]
+
+
+def test_the_bill_of_materials_names_what_the_wheel_carries_of_npm(release: ModuleType) -> None:
+    bill = release._cyclonedx([])
+
+    carried = {path.name.partition(".")[0] for path in (ROOT / "src/packhorse/web/static/vendor").iterdir()}
+    assert {each["name"] for each in bill["components"]} == carried
+    assert all(each["purl"] == f"pkg:npm/{each['name']}@{each['version']}" for each in bill["components"])
+
+
+def test_an_sdist_that_does_not_build_the_same_wheel_stops_the_release(release: ModuleType, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "small").mkdir(parents=True)
+    (project / "small" / "__init__.py").touch()
+    (project / "small" / "data.txt").touch()
+    (project / "pyproject.toml").write_text(SMALL)
+    release._run(sys.executable, "-m", "hatchling", "build", "-d", tmp_path / "dist", cwd=project)
+    [sdist] = (tmp_path / "dist").glob("*.tar.gz")
+
+    release.check_sdist(sdist)
+    (project / "pyproject.toml").write_text(SMALL + '[tool.hatch.build.targets.sdist]\nexclude = ["data.txt"]\n')
+    release._run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path / "dist", cwd=project)
+
+    with pytest.raises(SystemExit, match=r"small-1\.tar\.gz builds another wheel.*small/data\.txt"):
+        release.check_sdist(sdist)
+
+
+SMALL = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[project]
+name = "small"
+version = "1"
+"""
