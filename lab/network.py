@@ -319,10 +319,10 @@ class _Request:
 
     def _land(self, name: str, args: tuple[Any, ...]) -> None:
         server, loop = self._network.server, self._network.loop
+        server.state.locked -= self._locked
         if server.generation != self._generation:  # the server that had it is gone
             answer: Any = UnknownOutcome("The connection was lost.")
         else:
-            server.state.locked -= self._locked
             answer = server.execute(name, args, self._kwargs)
             if name == "start" and (self._future is None or self._future.done()) and not isinstance(answer, Exception):
                 self._network.started_unknown([claim.token for claim in answer])
