@@ -14,6 +14,9 @@ REACHED = """() => [...document.querySelectorAll(".scroll button, .scroll a, .sc
   .filter((each) => each.offsetParent && each.getBoundingClientRect().right > innerWidth)
   .map((each) => each.textContent.trim())"""
 """What can be pressed in tables, and only after scrolling sideways."""
+FEW = """() => document.querySelectorAll("section:nth-of-type(n+6), nav li:nth-of-type(n+6)")
+  .forEach((each) => each.remove())"""
+"""Leave a few: one template writes all the calls of /docs, and axe takes half a minute for them."""
 HOSTILE = '"><img src=x onerror=alert(1)><script>alert(2)</script>'
 
 
@@ -26,8 +29,9 @@ def test_it_can_be_used_by_everybody_in_both_themes_and_on_a_phone(
             answer = page.goto(path)
             assert answer is not None
             assert answer.ok
-            check_access(page)
             assert page.evaluate("document.documentElement.scrollWidth") <= 360
+            page.evaluate(FEW)
+            check_access(page)
 
 
 def test_what_is_done_with_a_row_is_within_reach_on_a_phone(browser: Browser, running: Server, client: Client) -> None:
