@@ -75,14 +75,15 @@ def check_sdist(sdist: Path) -> None:
         [source] = Path(name).iterdir()
         _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", Path(name) / "dist", cwd=source)
         [built] = Path(name).glob("dist/*.whl")
-        different = _names(wheel) ^ _names(built)
+        different = {name for name, _ in _files(wheel) ^ _files(built)}
     if different:
         raise SystemExit(f"{sdist.name} builds another wheel: {', '.join(sorted(different))}")
 
 
-def _names(wheel: Path) -> set[str]:
+def _files(wheel: Path) -> set[tuple[str, int]]:
+    """Names and checksums."""
     with ZipFile(wheel) as file:
-        return set(file.namelist())
+        return {(each.filename, each.CRC) for each in file.infolist()}
 
 
 class Environment:

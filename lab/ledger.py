@@ -270,7 +270,8 @@ class Ledger:
             )
 
     def was_acknowledged(self, job_id: str) -> None:
-        self.acknowledged[job_id] = self._now()
+        if job_id in self.jobs or not self.is_lossy:  # else a fail-over lost it while the answer was on its way
+            self.acknowledged[job_id] = self._now()
 
     def cancel_was_acknowledged(self, job: Job) -> None:
         self.cancelled[job.id, job.run] = self._now()

@@ -96,19 +96,19 @@ def test_a_job_is_found_by_its_id_only_for_its_user_and_pipeline(settings: Setti
     try:
         id = runtime.wait_for(submitted(runtime))
 
-        async def find(pipeline: Pipeline[Any], job_id: str, user: str | None) -> str:
+        async def find(pipeline: Pipeline[Any], job_id: str, user: str) -> str:
             try:
                 return (await runtime.a_find(pipeline, job_id, user)).id
             except JobNotFound as error:
                 return error.message
 
         async def all_of_them() -> list[str]:
-            wanted = (double.pipeline, id, None), (double.pipeline, id, "ann"), (double.pipeline, id, "bob")
-            unknown = (double.pipeline, "nope", None), (double.pipeline, "a\0", None), (other_pipeline, id, "ann")
+            wanted = (double.pipeline, id, "ann"), (double.pipeline, id, "local"), (double.pipeline, id, "bob")
+            unknown = (double.pipeline, "nope", "ann"), (double.pipeline, "a\0", "ann"), (other_pipeline, id, "ann")
             return [await find(*each) for each in (*wanted, *unknown)]
 
         assert runtime.wait_for(all_of_them()) == [
-            id, id, *(JobNotFound(job_id=each).message for each in (id, "nope", "a\0", id)),
+            id, *(JobNotFound(job_id=each).message for each in (id, id, "nope", "a\0", id)),
         ]  # fmt: skip
     finally:
         runtime.close()

@@ -101,7 +101,9 @@ class Disk:
         self._root_path = root
 
     def apply(self, record: Record) -> None:
-        if record.kind in "cm":
+        if record.kind == "m" and record.path in self._at:
+            self._inodes[record.inode] = self._at[record.path]
+        elif record.kind in "cm":
             node = Node(record.kind == "m", record.number, record.number)
             self._inodes[record.inode] = node
             self._name(record.path, node)
@@ -122,6 +124,8 @@ class Disk:
 
     def _name(self, path: str, node: Node | None) -> None:
         above, _, name = path.rpartition("/")
+        if above not in self._at:  # another process made it, and is about to write so into the log
+            self._name(above, Node(is_folder=True, mode=0o755, durable_mode=0o755))
         self._at[above].changes.append((name, node))
         if node is None:
             self._at.pop(path, None)

@@ -71,10 +71,10 @@ class App:
     async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> JobHandle[Any]:
         return await self.runtime.a_submit(pipeline, params, options)
 
-    def find(self, pipeline: Pipeline[Any], job_id: str, user: str | None) -> JobHandle[Any]:
+    def find(self, pipeline: Pipeline[Any], job_id: str, user: str) -> JobHandle[Any]:
         return self.runtime.wait_for(self.runtime.a_find(pipeline, job_id, user))
 
-    async def a_find(self, pipeline: Pipeline[Any], job_id: str, user: str | None) -> JobHandle[Any]:
+    async def a_find(self, pipeline: Pipeline[Any], job_id: str, user: str) -> JobHandle[Any]:
         return await self.runtime.a_find(pipeline, job_id, user)
 
     @property

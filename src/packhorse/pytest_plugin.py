@@ -55,7 +55,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show with a failed test why its jobs failed: the test itself sees only a status."""
     report = yield
-    if report.failed:
+    if not report.passed:
         item.stash[FAILED] = True
     testing = sys.modules.get("packhorse.testing")
     if testing is not None and call.when == "call" and report.failed:

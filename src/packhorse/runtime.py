@@ -94,7 +94,7 @@ class Runtime:
             job = await new_job.admit(pipeline.plan(), data, options, origin="python")
         return Handle(self, job.id, pipeline)
 
-    async def a_find(self, pipeline: Pipeline[Any], job_id: str, user: str | None) -> Handle[Any]:
+    async def a_find(self, pipeline: Pipeline[Any], job_id: str, user: str) -> Handle[Any]:
         store, _ = await self.open()
         [found] = [None] if "\0" in job_id else await store.get([job_id])
         job = access.job(Caller(access.OPERATOR, frozenset(), user=user), found, job_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -108,3 +109,13 @@ def test_no_text_forges_a_line_of_the_log() -> None:
     assert all(each.startswith("  | ") for each in lines[1:])
     assert lines[1] == "  | 2026-01-01 00:00:00,000 INFO key ph_1 was revoked\\x1b[1A"
     assert is_harmless("".join(lines))
+
+
+def test_the_last_time_there_is_can_be_shown_in_every_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for zone in ("XXX-9", "UTC", "XXX9"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+
+        assert output.clock("9999-12-31T23:59:59Z").startswith("9999-12-31 ")
+    monkeypatch.undo()
+    time.tzset()

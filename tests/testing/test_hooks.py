@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from packhorse import Context
+from packhorse import Context, Permanent
 from packhorse.define import Pipeline
 from packhorse.testing import Bench, BenchJob
 from tests.testing.pipelines import Convert, Split, add, bie, convert, lengths, nef, onnx, poll, split
@@ -221,6 +221,17 @@ def test_during_a_later_attempt_is_not_reported_early(packhorse: Bench, params: 
     packhorse.during(onnx, cancel)
 
     assert packhorse.run(convert, params).status == "cancelled"
+
+
+def test_during_a_later_run_is_not_reported_early(packhorse: Bench, params: Convert) -> None:
+    packhorse.fail(onnx, Permanent("Not yet."))
+    packhorse.during(bie, cancel)
+    job = packhorse.run(convert, params)
+
+    job.retry()
+    packhorse.work()
+
+    assert job.status == "cancelled"
 
 
 def test_during_a_stage_that_no_job_runs_fails_when_the_bench_is_closed() -> None:

@@ -38,6 +38,7 @@ asyncio_default_fixture_loop_scope = function
 """
 
 USERS_TEST = """
+import pytest
 from mine import Greet, greet, word
 
 def test_a_greeting_is_put_together(packhorse):
@@ -76,6 +77,11 @@ def test_a_test_that_fails_before_the_moment_fails_once(packhorse):
     packhorse.during(word, lambda job: job.cancel())
 
     raise ValueError
+
+def test_a_test_that_is_skipped_before_the_moment_is_only_skipped(packhorse):
+    packhorse.during(word, lambda job: job.cancel())
+
+    pytest.skip("not here")
 """
 
 
@@ -87,7 +93,7 @@ def test_the_fixture_works_in_a_fresh_pytest(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False)
 
-    assert "4 failed, 3 passed in" in done.stdout, done.stdout + done.stderr
+    assert "4 failed, 3 passed, 1 skipped in" in done.stdout, done.stdout + done.stderr
     assert "- Failed jobs -" in done.stdout
     assert "<job greet failed: EXCEPTION in word: ValueError: odd>" in done.stdout
     assert 'File "' in done.stdout  # the traceback inside the stage

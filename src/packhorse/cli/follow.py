@@ -16,7 +16,7 @@ from packhorse.web.widgets import formatting
 EXIT = {"completed": 0, "failed": 1, "cancelled": 4}
 DETACHED = 130
 
-ENDED = ("completed", "failed", "cancelled", "skipped")  # statuses in which a stage stays
+ENDED = ("completed", "failed", "cancelled", "skipped")  # a stage has one of these when it is over
 AGAIN = ("retry", "revive")  # why a new run begins
 
 
@@ -158,7 +158,7 @@ class Bars:
 
 
 def status(stage: Json) -> str:
-    """As people read it."""
+    """The word that is shown for it."""
     return "not started" if stage["status"] == "skipped" else str(stage["status"])
 
 

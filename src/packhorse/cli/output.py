@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, tzinfo
 from functools import cache
 from typing import Any
@@ -87,7 +88,12 @@ def cell(value: object) -> Text:
 
 def clock(at: str | None, zone: tzinfo | None = None) -> str:
     """A time to the second, in the local time zone if none is given."""
-    return "" if at is None else datetime.fromisoformat(at).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
+    if at is None:
+        return ""
+    found = datetime.fromisoformat(at)
+    with suppress(OverflowError):  # the last second of the year 9999, east of Greenwich
+        found = found.astimezone(zone)
+    return found.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def prose(text: str) -> str:

@@ -23,7 +23,7 @@ from packhorse.define.options import (
 from packhorse.define.params import Schema
 from packhorse.define.schemas import fields_of
 from packhorse.define.stages import Context, Stage, build_stage, markers_of
-from packhorse.define.submit import JobHandle, SubmitOptions, Submitter, options_from
+from packhorse.define.submit import LOCAL, JobHandle, SubmitOptions, Submitter, options_from
 from packhorse.errors import DefinitionError
 
 P = TypeVar("P")
@@ -100,14 +100,14 @@ class Pipeline(Generic[P]):
     async def a_submit(self, params: P, **options: Unpack[SubmitOptions]) -> JobHandle[Any]:
         return await self._submitter().a_submit(self, params, options_from(**options))
 
-    def find(self, job_id: str, *, user: str | None = None) -> JobHandle[Any]:
-        """A job of this pipeline that was submitted earlier; with ``user``, only a job of that user.
+    def find(self, job_id: str, *, user: str = LOCAL) -> JobHandle[Any]:
+        """A job of this pipeline that was submitted earlier for ``user``, as given to `submit`.
 
-        Raises `JobNotFound`, also for a job of another user: pass the signed-in user to show users only their own jobs.
+        Raises `JobNotFound`, also for a job of another user.
         """
         return self._submitter().find(self, job_id, user)
 
-    async def a_find(self, job_id: str, *, user: str | None = None) -> JobHandle[Any]:
+    async def a_find(self, job_id: str, *, user: str = LOCAL) -> JobHandle[Any]:
         return await self._submitter().a_find(self, job_id, user)
 
     def add(self, stage: Stage[..., Any]) -> None:

@@ -15,7 +15,7 @@ from packhorse.define.options import JobOptions, PipelineOptions, check_names
 from packhorse.define.params import params_type
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Context, Later, Stage, build_stage
-from packhorse.define.submit import JobHandle, SubmitOptions
+from packhorse.define.submit import LOCAL, JobHandle, SubmitOptions
 
 C = ParamSpec("C")
 Q = ParamSpec("Q")
@@ -50,22 +50,20 @@ class Submits(Generic[Q, R_co]):
         return await self.pipeline.a_submit(self.params_from(*args, **kwargs), **self.options)
 
     @overload
-    def find(
-        self: Submits[Q, Coroutine[Any, Any, T | Later]], job_id: str, *, user: str | None = None
-    ) -> JobHandle[T]: ...
+    def find(self: Submits[Q, Coroutine[Any, Any, T | Later]], job_id: str, *, user: str = LOCAL) -> JobHandle[T]: ...
     @overload
-    def find(self: Submits[Q, T | Later], job_id: str, *, user: str | None = None) -> JobHandle[T]: ...
-    def find(self, job_id: str, *, user: str | None = None) -> JobHandle[Any]:
+    def find(self: Submits[Q, T | Later], job_id: str, *, user: str = LOCAL) -> JobHandle[T]: ...
+    def find(self, job_id: str, *, user: str = LOCAL) -> JobHandle[Any]:
         """A job that was submitted earlier; as `Pipeline.find`."""
         return self.pipeline.find(job_id, user=user)
 
     @overload
     async def a_find(
-        self: Submits[Q, Coroutine[Any, Any, T | Later]], job_id: str, *, user: str | None = None
+        self: Submits[Q, Coroutine[Any, Any, T | Later]], job_id: str, *, user: str = LOCAL
     ) -> JobHandle[T]: ...
     @overload
-    async def a_find(self: Submits[Q, T | Later], job_id: str, *, user: str | None = None) -> JobHandle[T]: ...
-    async def a_find(self, job_id: str, *, user: str | None = None) -> JobHandle[Any]:
+    async def a_find(self: Submits[Q, T | Later], job_id: str, *, user: str = LOCAL) -> JobHandle[T]: ...
+    async def a_find(self, job_id: str, *, user: str = LOCAL) -> JobHandle[Any]:
         return await self.pipeline.a_find(job_id, user=user)
 
     def params_from(self, *args: Any, **kwargs: Any) -> Any:

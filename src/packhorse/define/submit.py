@@ -40,10 +40,14 @@ class SubmitOptions(TypedDict, total=False):
     """Free data, stored and shown with the job."""
 
 
+LOCAL = "local"
+"""The user of jobs for which nobody names one."""
+
+
 class Options(Struct, frozen=True, kw_only=True):
     """`SubmitOptions`, checked."""
 
-    user: str = "local"
+    user: str = LOCAL
     priority: int = 0
     delay: float = 0.0
     key: str | None = None
@@ -169,7 +173,7 @@ class Submitter(Protocol):
 
     async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> JobHandle[Any]: ...
 
-    def find(self, pipeline: Pipeline[Any], job_id: str, user: str | None) -> JobHandle[Any]:
+    def find(self, pipeline: Pipeline[Any], job_id: str, user: str) -> JobHandle[Any]:
         """A job of the pipeline that was submitted earlier. Raises JobNotFound."""
 
-    async def a_find(self, pipeline: Pipeline[Any], job_id: str, user: str | None) -> JobHandle[Any]: ...
+    async def a_find(self, pipeline: Pipeline[Any], job_id: str, user: str) -> JobHandle[Any]: ...

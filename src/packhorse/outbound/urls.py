@@ -41,18 +41,18 @@ class Target(Struct, frozen=True):
 def parse_url(url: str) -> Target:
     """Raises `BlockedAddress` for anything but a plain scheme, host and path."""
     if len(url) > MAX_URL:
-        raise BlockedAddress(host="The address", reason=f"it is longer than {MAX_URL} characters")
+        raise BlockedAddress(host="this address", reason=f"it is longer than {MAX_URL} characters")
     if UNREADABLE.search(url):
-        raise BlockedAddress(host="The address", reason="it has a space, a backslash or a control character in it")
+        raise BlockedAddress(host="this address", reason="it has a space, a backslash or a control character in it")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise BlockedAddress(host="The address", reason=f"it cannot be read ({error})") from None
+        raise BlockedAddress(host="this address", reason=f"it cannot be read ({error})") from None
     if parts.scheme not in PORTS or not url.lower().startswith(f"{parts.scheme}://"):
-        raise BlockedAddress(host="The address", reason="it must begin with https:// or http://")
+        raise BlockedAddress(host="this address", reason="it must begin with https:// or http://")
     if "@" in parts.netloc:
-        raise BlockedAddress(host="The address", reason="it must not carry a user or a password")
+        raise BlockedAddress(host="this address", reason="it must not carry a user or a password")
     host, literal = _host(parts.netloc)
     if port == 0:
         raise BlockedAddress(host=host, reason="0 is no port")
@@ -65,26 +65,26 @@ def _host(netloc: str) -> tuple[str, Address | None]:
     if netloc.startswith("["):
         inside, _, after = netloc[1:].partition("]")
         if after and not after.startswith(":"):
-            raise BlockedAddress(host="The address", reason="it has no host that can be read")
+            raise BlockedAddress(host="this address", reason="it has no host that can be read")
         return _ipv6(inside)
     host = netloc.partition(":")[0].lower()
     if not host.isascii():
-        raise BlockedAddress(host="The host", reason="a name with other letters is written in its xn-- form")
+        raise BlockedAddress(host="this host", reason="a name with other letters is written in its xn-- form")
     if len(host) > MAX_HOST or not HOST.fullmatch(host):  # so no percent signs, and no dot at the end
-        raise BlockedAddress(host="The host", reason="it is not the name of a host")
+        raise BlockedAddress(host="this host", reason="it is not the name of a host")
     if not ends_in_number(host):
         return host, None
     try:
         return host, ipaddress.IPv4Address(host)  # four decimal numbers without leading zeros, and nothing else
     except ValueError:
-        raise BlockedAddress(host="The host", reason="an IPv4 address is written as four decimal numbers") from None
+        raise BlockedAddress(host="this host", reason="an IPv4 address is written as four decimal numbers") from None
 
 
 def _ipv6(text: str) -> tuple[str, Address]:
     try:
         found = ipaddress.IPv6Address(text)
     except ValueError:
-        raise BlockedAddress(host="The host", reason="it is not an IPv6 address") from None
+        raise BlockedAddress(host="this host", reason="it is not an IPv6 address") from None
     if found.scope_id is not None:
-        raise BlockedAddress(host="The host", reason="it names an interface of this machine")
+        raise BlockedAddress(host="this host", reason="it names an interface of this machine")
     return str(found), found

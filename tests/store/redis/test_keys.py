@@ -218,6 +218,20 @@ async def test_a_stage_that_never_started_says_why_until_it_waits_again(
     assert raw.exists(*stages) == 0
 
 
+async def test_a_stage_that_turns_out_to_have_no_elements_is_no_longer_skipped(
+    redis_store: RedisStore, raw: redis.Redis, prefix: str
+) -> None:
+    claimed = await started(redis_store, FAN)
+    page = f"{prefix}job:{claimed.job.id}:stage:page"
+    await cancel(redis_store, claimed.job.id)
+    skipped = raw.hget(page, "status")
+
+    await finish(redis_store, claimed, width=0)
+
+    assert skipped == "skipped"
+    assert not raw.exists(page)
+
+
 async def test_where_the_files_of_a_job_are_is_readable(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:
     job_id = await lived(redis_store)
 

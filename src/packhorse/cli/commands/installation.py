@@ -60,7 +60,8 @@ def init(folder: Path = Path(), /) -> None:
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
             printing.plain(str(path))
-    printing.message("\nNext, in two terminals:")
+    printing.message("")
+    printing.message("Next, in two terminals:")
     enter = "" if folder == Path() else f"cd {shlex.quote(str(folder))} && "
     for command in ("packhorse dev", "packhorse submit count text=@README.md --wait --output ."):
         printing.message(f"  {enter}{command}")
@@ -86,9 +87,8 @@ def config(*, output: Output = Output(), pace: Pace = Pace(), places: Places = P
     texts = env_texts(loaded.settings)
     added = {PREFIX + "OUTBOUND_ALLOW": f"; the running packhorse dev adds {LOOPBACK}"} if dev_url() else {}
     rows = [
-        (name, texts[name], each["origin"] + added.get(name, ""), meaning[name])
-        for each in found
-        for name in (each["name"],)
+        (name, texts[name], origin + added.get(name, ""), meaning[name])
+        for name, origin in ((each["name"], each["origin"]) for each in found)
     ]
     printing.table(("setting", "value", "origin", "meaning"), rows)
 

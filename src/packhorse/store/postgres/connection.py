@@ -151,9 +151,9 @@ class Session:
         return found
 
     async def whole(self, statement: str, *values: Any) -> list[Row]:
-        """The last statement of a transaction. Where it is also the first, it is committed in the same breath.
+        """The last statement of a transaction. If it is also the first, one round trip runs and commits it.
 
-        Not on a connection that may have been cut while nobody used it: nobody could say whether it was made.
+        Not on a connection that may have been cut while it was idle: its outcome would be unknown.
         """
         if not self.is_to_begin or self._is_pooled or _has_news(self.connection):
             return await self.fetch(statement, *values)

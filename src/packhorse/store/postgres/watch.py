@@ -224,7 +224,7 @@ class Watch:
         return Notice(self)
 
     def may_tell(self) -> bool:
-        """Whether a commit may notify by itself: not if many did a moment ago, then the teller will.
+        """Whether a commit may notify by itself: not if many did a moment ago; then another task notifies.
 
         All transactions that notify commit one after the other, so under load only one in `PAUSE` does.
         """

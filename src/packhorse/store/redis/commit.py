@@ -323,7 +323,9 @@ def _show_stages(change: Change, ops: list[Op]) -> None:
         return
     is_turn = before.is_stopped is not job.is_stopped  # only then can a stage be skipped, or wait again
     for plan, was, now in zip(job.plan.stages, before.stages, job.stages, strict=True):
-        if is_turn and before.stage_status(plan.name) is TaskStatus.SKIPPED:
+        if before.is_stopped and (
+            before.stage_status(plan.name) is TaskStatus.SKIPPED is not job.stage_status(plan.name)
+        ):
             ops.append(["DEL", keys.stage(job.id, plan.name)])
         elif (was is not now and now.tasks and was != now) or (is_turn and now.tasks is None):
             fields = rows.stage_fields(job, plan)

@@ -20,7 +20,7 @@ from packhorse.store.redis.client import Address, Link, ServerClock, address
 from packhorse.store.rows import Plans
 
 LANES = 2
-"""Scripts that run at once: one is packed here while the server runs another. They are no order between callers."""
+"""Scripts that run at once: one is packed here while the server runs another. Callers are not ordered by them."""
 MEMBERS = 128
 """Made by one script at most: about 5 ms in which the server answers nobody else."""
 BYTES = 1024 * 1024

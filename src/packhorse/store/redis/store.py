@@ -155,7 +155,8 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
 
     async def _stage_names(self, plan: str, job_id: str) -> list[str]:
         if plan not in self._plans.known:  # cached jobs share the plan that is known
-            for body in filter(None, await self._link.ask([["HGET", "plans", plan]])):
+            [body] = await self._link.ask([["HGET", "plans", plan]])
+            if body is not None:
                 self._plans.add(plan, body)
         try:
             return [stage.name for stage in self._plans.get(plan, job_id).stages]
