@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import sys
 import threading
 import time
 from bisect import insort
@@ -403,7 +404,11 @@ class State:
                 stopping.add(lease)
         return Renewal(frozenset(lost), frozenset(stopping))
 
-    def overdue(self, limit: int, *, now: float, queued_after: float | None = None) -> OverdueTasks:
+    def overdue(
+        self, limit: int, *, now: float, queued_after: float | None = None, leased_after: float | None = None
+    ) -> OverdueTasks:
+        if leased_after is not None:
+            return OverdueTasks(now, self._leased(sys.maxsize, lambda held: held.until > leased_after)[::-1][:limit])
         if queued_after is not None:
             late = [each for each in self.queue.values() if each.queued_at > queued_after]
             late.sort(key=lambda each: each.queued_at, reverse=True)

@@ -192,6 +192,11 @@ class Log:
         sentence = "{stage} of {job_id} was queued by a clock that was ahead; its delay begins now"
         _say(WARNING, "delay_restarted", sentence, job_id=job_id, stage=stage)
 
+    def leases_shortened(self, count: int) -> None:
+        sentence = "{count} {leases} granted by a clock that was ahead; {they} in one lease period unless renewed"
+        words = ("lease was", "it ends") if count == 1 else ("leases were", "they end")
+        _say(WARNING, "leases_shortened", sentence, count=count, leases=words[0], they=words[1])
+
     def orphan_handed_back(self, job_id: str, stage: str) -> None:
         sentence = "a claim of {stage} of {job_id} was made after its answer was lost; it was handed back"
         _say(WARNING, "orphan_handed_back", sentence, job_id=job_id, stage=stage)

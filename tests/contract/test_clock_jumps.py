@@ -179,6 +179,20 @@ async def test_a_retry_that_began_while_the_clock_was_days_ahead_waits_for_its_b
     assert (await store.overdue(10, queued_after=0.0)).tasks == []
 
 
+async def test_a_lease_that_was_granted_while_the_clock_was_days_ahead_ends_with_its_worker(
+    server: Server, store: Store
+) -> None:
+    watch = Watch(store)
+    await server.set_ahead(8 * 24 * HOUR)
+    claimed = await started(store, plan(stage("only"), deadline=90 * 24 * HOUR))
+    await server.set_ahead(0.0)
+
+    await watch.over((DOUBT + 4) * LEASE)
+    await server.set_ahead(2 * LEASE)
+
+    assert [job.id for job, _ in (await store.overdue(10)).tasks] == [claimed.job.id]
+
+
 async def test_a_delay_of_hours_does_not_end_early_because_the_clock_was_behind_for_a_while(
     server: Server, store: Store
 ) -> None:

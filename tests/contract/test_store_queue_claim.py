@@ -11,7 +11,7 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Job, Result, Spec, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, JobNotFound, NotAllowed
-from packhorse.store.base import Store
+from packhorse.store.base import Lease, Store
 from tests.contract.builders import (
     APART,
     BIE,
@@ -246,6 +246,21 @@ async def test_delayed_tasks_are_listed_by_when_they_were_queued_until_they_are_
     await claim(timed)
 
     assert await listed(0.0) == [ahead[0].id]
+
+
+async def test_leases_are_listed_by_when_they_end(timed: Store, clock: Clock) -> None:
+    short, long, longer = [await started(timed, lease=seconds) for seconds in (30.0, 500.0, 900.0)]
+
+    async def listed(after: float, limit: int = 10) -> list[str]:
+        return [job.id for job, _ in (await timed.overdue(limit, leased_after=after)).tasks]
+
+    assert await listed(clock() + 60.0) == [longer.job.id, long.job.id]
+    assert await listed(clock() + 60.0, limit=1) == [longer.job.id]
+    assert await listed(clock()) == [longer.job.id, long.job.id, short.job.id]
+
+    await timed.renew([Lease(longer.job.id, ONLY, longer.token)], 30.0)
+
+    assert await listed(clock() + 60.0) == [long.job.id]
 
 
 async def test_a_task_that_asked_for_later_comes_later(timed: Store, clock: Clock) -> None:

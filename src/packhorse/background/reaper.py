@@ -33,6 +33,8 @@ MOST = 20 * BATCH
 WATCH = "reaper"
 AHEAD = 60.0
 """Seconds by which a worker's clock may be ahead of the store's before the reaper restarts its delays."""
+LONG, TIMES = 3600.0, 10
+"""Seconds, and lease periods. A lease that ends later than both from now was granted by a clock that was ahead."""
 MOST_COUNTED = 1000
 """Tasks of a lost worker that are counted."""
 PERIOD = 0.5
@@ -89,6 +91,7 @@ class Reaper:
         self._overdue = _Pages[_Key](monotonic, lease / 20, lease)
         self._expired = _Pages[str](monotonic, 0.0, lease)
         self._future = _Pages[_Key](monotonic, 0.0, lease)
+        self._endless = _Pages[_Key](monotonic, lease, lease)
         self._next_check = self._next_delays = monotonic() + lease
         self._checked_until: str | None = None
         """The job after which the next page of the check begins."""
@@ -107,7 +110,7 @@ class Reaper:
             has_more = self._overdue.has_more
         if (now := self._clock.now(after=self._lease)) is not None:
             has_more = await self._expire(now, stuck) or has_more
-            has_more = await self._restart_delays(now, stuck) or has_more
+            has_more = await self._correct_times(now, stuck) or has_more
         await self._check_leases(stuck)
         stuck.raise_first()
         return 0.0 if has_more else self._lease / 10
@@ -132,13 +135,39 @@ class Reaper:
                     self._expired.rest(job_id)
         return self._expired.has_more
 
+    async def _correct_times(self, now: float, stuck: StuckJobs) -> bool:
+        """What was written while the store's clock was ahead, maybe for a moment: once per lease."""
+        if self._monotonic() < self._next_delays:
+            return False
+        await self._shorten_leases(now, stuck)
+        has_more = await self._restart_delays(now, stuck)
+        if not has_more:
+            self._next_delays = self._monotonic() + self._lease
+        return has_more
+
+    async def _shorten_leases(self, now: float, stuck: StuckJobs) -> None:
+        """Let leases that end far in the future end in one lease, unless their worker renews them, as it would anyway.
+
+        Of a worker that died in the moment in which the clock was days ahead, they would last for days.
+        """
+        late = await self._store.overdue(self._endless.limit(), leased_after=now + max(LONG, TIMES * self._lease))
+        found = {(job.id, task, _token(job, task)): (job, task) for job, task in late.tasks}
+        ripe = self._endless.ripe(found)
+        held = [Lease(job_id, task, token) for job_id, task, token in ripe if token is not None]
+        if held:
+            await self._store.renew(held, self._lease)
+            log.leases_shortened(len(held))
+        for key in ripe:
+            if key[2] is None:
+                job, task = found[key]
+                with stuck.collect(), self._endless.set_aside(key):
+                    await self._repair(job, partial(lifecycle.drop_lease, at=task, now=self._store.now()))
+
     async def _restart_delays(self, now: float, stuck: StuckJobs) -> bool:
         """Restart the delay of tasks that were queued in the future: the store's clock was ahead, maybe for a moment.
 
         A retry that waits for seconds would otherwise wait until the clock says again what it said then.
         """
-        if self._monotonic() < self._next_delays:
-            return False
         late = await self._store.overdue(self._future.limit(), queued_after=now + AHEAD)
         found: dict[_Key, tuple[Job, TaskId]] = {(job.id, task, None): (job, task) for job, task in late.tasks}
         for key in self._future.ripe(found):
@@ -148,8 +177,6 @@ class Reaper:
                     log.delay_restarted(job.id, task.stage)
                 else:
                     self._future.rest(key, DOUBT)  # as it is, unless the clock jumps
-        if not self._future.has_more:
-            self._next_delays = self._monotonic() + self._lease
         return self._future.has_more
 
     async def _check_leases(self, stuck: StuckJobs) -> None:

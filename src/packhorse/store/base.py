@@ -262,11 +262,14 @@ class Queue(Protocol):
         With None for the time, no deadline is moved: the caller only wants to know how its leases stand.
         """
 
-    async def overdue(self, limit: int, *, queued_after: float | None = None) -> OverdueTasks:
+    async def overdue(
+        self, limit: int, *, queued_after: float | None = None, leased_after: float | None = None
+    ) -> OverdueTasks:
         """Tasks whose lease is over by the store's clock, longest over first, with what that clock said.
 
         With ``queued_after``, instead: delayed tasks that were queued after that time, the latest first. If it lies in
-        the future, they were queued by a clock that was ahead.
+        the future, they were queued by a clock that was ahead. With ``leased_after``: tasks whose lease is over after
+        that time, the latest first.
 
         `now` is the value of that very read, not what the process believes: the reaper compares it with its own
         monotonic clock, to find out whether the store's clock was set meanwhile.

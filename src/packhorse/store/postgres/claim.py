@@ -123,10 +123,16 @@ class Queue(Handle):
         return _renewal(leases, await session.fetch(SQL.standing, *_lease_columns(leases)))
 
     @read
-    async def overdue(self, session: Session, limit: int, *, queued_after: float | None = None) -> OverdueTasks:
+    async def overdue(
+        self, session: Session, limit: int, *, queued_after: float | None = None, leased_after: float | None = None
+    ) -> OverdueTasks:
         now = await session.value(SQL.time, self._clock.parameter())
         self._clock.adjust(now)
-        query, moment = (SQL.overdue, now) if queued_after is None else (SQL.queued_after, queued_after)
+        query, moment = SQL.overdue, now
+        if queued_after is not None:
+            query, moment = SQL.queued_after, queued_after
+        elif leased_after is not None:
+            query, moment = SQL.leased_after, leased_after
         found = await reads.readable(session, query, moment, limit, self._plans)
         return OverdueTasks(now, [(job, TaskId(row["stage"], row["element"])) for job, row in found])
 

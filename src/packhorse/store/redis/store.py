@@ -91,9 +91,13 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
 
     # Sweeps: pages of an index with their jobs. They skip what cannot be read; a read of it raises.
 
-    async def overdue(self, limit: int, *, queued_after: float | None = None) -> OverdueTasks:
+    async def overdue(
+        self, limit: int, *, queued_after: float | None = None, leased_after: float | None = None
+    ) -> OverdueTasks:
         sent = time.monotonic()
-        index, which = ("leases", "past") if queued_after is None else ("queued", str(queued_after))
+        index, which = "leases", "past" if leased_after is None else str(leased_after)
+        if queued_after is not None:
+            index, which = "queued", str(queued_after)
         now, found = await self._sweep(index, which, limit)
         self.now.learn(now, sent)
         return OverdueTasks(now, [(job, keys.entry_from(entry)[1]) for entry, job in found])

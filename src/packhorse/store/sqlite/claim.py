@@ -78,9 +78,15 @@ class Queue(Handle):
         return _renewal(db, leases)
 
     @read
-    def overdue(self, db: Session, limit: int, *, queued_after: float | None = None) -> OverdueTasks:
+    def overdue(
+        self, db: Session, limit: int, *, queued_after: float | None = None, leased_after: float | None = None
+    ) -> OverdueTasks:
         now = self.now()
-        query, moment = (SQL.overdue, now) if queued_after is None else (SQL.queued_after, queued_after)
+        query, moment = SQL.overdue, now
+        if queued_after is not None:
+            query, moment = SQL.queued_after, queued_after
+        elif leased_after is not None:
+            query, moment = SQL.leased_after, leased_after
         return OverdueTasks(now, _read_jobs(db, db.execute(query, (moment,)), limit, self._plans))
 
     @read

@@ -145,6 +145,12 @@ SELECT job.id, job.tenant, job.user_id, job.client, job.plan, job.priority, job.
 FROM @leases AS l JOIN @jobs AS job ON job.id = l.job_id
 WHERE until <= $1 ORDER BY l.until LIMIT $2;
 
+-- name: leased_after
+SELECT job.id, job.tenant, job.user_id, job.client, job.plan, job.priority, job.trace_id, job.slot, job.status,
+    job.version, job.is_purging, job.has_litter, job.state, l.stage, l.element
+FROM @leases AS l JOIN @jobs AS job ON job.id = l.job_id
+WHERE until > $1 ORDER BY l.until DESC LIMIT $2;
+
 -- name: queued_after
 SELECT job.id, job.tenant, job.user_id, job.client, job.plan, job.priority, job.trace_id, job.slot, job.status,
     job.version, job.is_purging, job.has_litter, job.state, d.stage, d.element

@@ -54,6 +54,9 @@ WHERE job_id = ? AND stage = ? AND element = ? AND token = ?;
 -- name: overdue
 SELECT job_id, stage, element FROM leases WHERE until <= ? ORDER BY until;
 
+-- name: leased_after
+SELECT job_id, stage, element FROM leases WHERE until > ? ORDER BY until DESC;
+
 -- name: queued_after
 SELECT job_id, stage, element FROM delayed WHERE queued_at > ? ORDER BY queued_at DESC;
 
