@@ -184,7 +184,7 @@ class Accepts:
     """``model: Annotated[File, Accepts(".onnx", "image/*", size="200MB")]``: one of these kinds, no larger than that.
 
     A kind is a suffix or a media type. It is compared with the file name and the media type that the client sent, and
-    with the first bytes of the file if the kind has a signature, as PNG, MP4 or ZIP have. ``content=False`` leaves the
+    with the first bytes of the file, which must not be those of another format. ``content=False`` leaves the
     bytes to the stage. Also works in ``... | None`` and ``list[...]``.
     """
 

@@ -41,7 +41,7 @@ class SubmitOptions(TypedDict, total=False):
 
 
 LOCAL = "local"
-"""The user of jobs for which nobody names one."""
+"""The user of a job that was submitted without one."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
