@@ -91,8 +91,8 @@ class Reaper:
         self._overdue = _Pages[_Key](monotonic, lease / 20, lease)
         self._expired = _Pages[str](monotonic, 0.0, lease)
         self._future = _Pages[_Key](monotonic, 0.0, lease)
-        self._endless = _Pages[_Key](monotonic, lease, lease)
-        self._next_check = self._next_delays = monotonic() + lease
+        self._long_leases = _Pages[_Key](monotonic, lease, lease)
+        self._next_check = self._next_correction = monotonic() + lease
         self._checked_until: str | None = None
         """The job after which the next page of the check begins."""
 
@@ -136,23 +136,23 @@ class Reaper:
         return self._expired.has_more
 
     async def _correct_times(self, now: float, stuck: StuckJobs) -> bool:
-        """What was written while the store's clock was ahead, maybe for a moment: once per lease."""
-        if self._monotonic() < self._next_delays:
+        """Once per lease, correct what was written while the store's clock was ahead, maybe for a moment."""
+        if self._monotonic() < self._next_correction:
             return False
         await self._shorten_leases(now, stuck)
         has_more = await self._restart_delays(now, stuck)
         if not has_more:
-            self._next_delays = self._monotonic() + self._lease
+            self._next_correction = self._monotonic() + self._lease
         return has_more
 
     async def _shorten_leases(self, now: float, stuck: StuckJobs) -> None:
         """Let leases that end far in the future end in one lease, unless their worker renews them, as it would anyway.
 
-        Of a worker that died in the moment in which the clock was days ahead, they would last for days.
+        If a worker dies in the moment in which the clock is days ahead, its leases would last for days.
         """
-        late = await self._store.overdue(self._endless.limit(), leased_after=now + max(LONG, TIMES * self._lease))
+        late = await self._store.overdue(self._long_leases.limit(), leased_after=now + max(LONG, TIMES * self._lease))
         found = {(job.id, task, _token(job, task)): (job, task) for job, task in late.tasks}
-        ripe = self._endless.ripe(found)
+        ripe = self._long_leases.ripe(found)
         held = [Lease(job_id, task, token) for job_id, task, token in ripe if token is not None]
         if held:
             await self._store.renew(held, self._lease)
@@ -160,7 +160,7 @@ class Reaper:
         for key in ripe:
             if key[2] is None:
                 job, task = found[key]
-                with stuck.collect(), self._endless.set_aside(key):
+                with stuck.collect(), self._long_leases.set_aside(key):
                     await self._repair(job, partial(lifecycle.drop_lease, at=task, now=self._store.now()))
 
     async def _restart_delays(self, now: float, stuck: StuckJobs) -> bool:
