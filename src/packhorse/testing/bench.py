@@ -187,7 +187,7 @@ class Bench:
         """Call ``do(job)`` inside an attempt, when it calls ``ctx.progress`` for the first (second, ...) time.
 
         If ``do`` cancels the job, the stage ends at that point: only its ``finally`` blocks still run.
-        A job that ends without that report fails the test: for a stage that reports nothing, use `before` or `after`.
+        The test fails if that report never comes: for a stage that reports nothing, use `before` or `after`.
         """
         self._script.hooks.append((Moment.DURING, report, Rule(self._hook(do), stage_of(stage), **which)))
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Group, Parameter
 
 from packhorse.cli import output
-from packhorse.cli.commands.submit import group_words, needing, parameters_from, schema_of
+from packhorse.cli.commands.submit import group_words, parameters_from, prefer_scope_error, schema_of
 from packhorse.cli.options import Remote, Whole, not_empty
 from packhorse.client import Client, Json
 from packhorse.core import text
@@ -103,7 +103,7 @@ def put(
         if "cron" not in said or said["pipeline"] is None:
             raise InvalidInput("A new schedule needs a pipeline and --cron.", field="cron")
         words = group_words(values, "schedules", "put")
-        with needing(client, "operate"):
+        with prefer_scope_error(client, "operate"):
             added, files = parameters_from(words, schema_of(client, said["pipeline"]))
         if files:
             raise InvalidInput("A schedule cannot hold files.", field=next(iter(files)))

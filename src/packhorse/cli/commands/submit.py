@@ -60,7 +60,7 @@ def submit(
     words = group_words(values, "submit")
     to = None if output is None else check_target(output)
     with remote.client() as client:
-        with needing(client, "submit"):
+        with prefer_scope_error(client, "submit"):
             parameters, files = parameters_from(words, schema_of(client, pipeline))
         job = client.submit(
             pipeline, parameters, files=files, user=user, priority=priority, delay=wait_before, key=key
@@ -88,8 +88,8 @@ def _wait_and_report(client: Client, job: Json, output: Path | None, remote: Rem
 
 
 @contextmanager
-def needing(client: Client, scope: str) -> Iterator[None]:
-    """If the input is refused here, and the key could not send it either: raises Forbidden, which comes first."""
+def prefer_scope_error(client: Client, scope: str) -> Iterator[None]:
+    """Raises Forbidden instead of InvalidInput if the key lacks the scope: better input would not help."""
     try:
         yield
     except InvalidInput:
