@@ -66,18 +66,39 @@ async def test_who_only_reads_cannot_write(store: SqliteStore) -> None:
         await store._read(lambda db: db.execute("DELETE FROM jobs").fetchall())
 
 
-async def test_a_database_that_cannot_have_a_write_ahead_log_is_refused_with_what_it_has() -> None:
-    with pytest.raises(StoreUnavailable, match="journal_mode=memory"):
+async def test_a_database_in_memory_is_refused_and_no_file_is_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(StoreUnavailable, match="needs a file"):
         await SqliteStore.open(Path(":memory:"))
+
+    assert list(tmp_path.iterdir()) == []
+
+
+class NoLog(connection.Session):
+    """Stays without a write-ahead log, as on a network file system."""
+
+    def pragma(self, name: str, *value: Any, **options: Any) -> Any:
+        return "delete" if name == "journal_mode" else super().pragma(name, *value, **options)
+
+
+async def test_a_database_that_cannot_have_a_write_ahead_log_is_refused_with_what_it_has(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "Session", NoLog)
+
+    with pytest.raises(StoreUnavailable, match="journal_mode=delete"):
+        await SqliteStore.open(path)
 
 
 class Stubborn(connection.Session):
     """Takes the setting, and does not have it afterwards."""
 
-    def pragma(self, name: str, value: Any = None, **options: Any) -> Any:
-        if name == "synchronous" and value is not None:
-            value = "normal"
-        return super().pragma(name, value, **options) if value is not None else super().pragma(name, **options)
+    def pragma(self, name: str, *value: Any, **options: Any) -> Any:
+        weaker = ("normal",) if name == "synchronous" and value else value
+        return super().pragma(name, *weaker, **options)
 
 
 async def test_a_database_that_does_not_sync_is_refused_with_what_it_has(

@@ -34,6 +34,7 @@ READERS = 2
 
 GROUP = 512
 """Operations in one transaction at most, so that the first caller does not wait for ever more to join."""
+IN_MEMORY = ":memory:"  # SQLite's name for a database without a file
 TAKEN_BACK = "SQLite took the transaction back: is the disk full?"
 
 
@@ -110,6 +111,8 @@ def write(
 
 def _open(path: Path) -> Session:
     """Folders that are new are synced into those above them: SQLite syncs only the folder that its file is in."""
+    if path.name == IN_MEMORY:
+        raise StoreUnavailable("SQLite needs a file: several processes share it. Give a path.")
     folder = path.absolute().parent
     missing = [each for each in folder.parents if not each.exists()]
     try:
