@@ -181,6 +181,21 @@ async def test_a_feed_copied_from_another_server_is_not_taken_for_news(pg: Postg
     assert await raw.fetchval("SELECT count(*) FROM feed WHERE xid = '4000000000'") == 0
 
 
+async def test_a_copy_of_another_servers_database_takes_commits_when_its_numbers_come_up(
+    url: str, pg: PostgresStore, raw: Raw
+) -> None:
+    ahead = (
+        "INSERT INTO feed SELECT (pg_current_xact_id()::text::bigint + n)::text::xid8, $1 FROM generate_series(1, 9) n"
+    )
+    await raw.execute(ahead, [UNKNOWN])
+
+    restored = await second_handle(url)
+    jobs = [await submit(restored) for _ in range(9)]
+    await restored.close()
+
+    assert [job.id for job in await pg.get([job.id for job in jobs]) if job] == [job.id for job in jobs]
+
+
 # hints
 
 

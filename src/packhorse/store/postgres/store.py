@@ -49,6 +49,7 @@ class PostgresStore(Commits, Queue, Reads, Records, Counters, Failures, Statisti
         try:
             async with store._connections.session(MIGRATING) as session:
                 await migrate(session, store.address.schema)
+                await watch.drop_copied(session)
         except BaseException as error:
             await store.close()
             if isinstance(error, asyncpg.PostgresError):

@@ -74,6 +74,12 @@ async def trim(session: Session) -> None:
     await session.fetch(SQL.trim, FEED)
 
 
+async def drop_copied(session: Session) -> None:
+    """Forget what another server wrote: the database was restored here from its backup."""
+    if await session.value(SQL.is_copy):
+        await session.fetch(SQL.drop_copied)
+
+
 async def changed_jobs(session: Session, since: int | None) -> tuple[int, set[str] | None]:
     seen = snapshot_of(since) if since is not None else None
     if seen is None:

@@ -36,5 +36,18 @@ WITH bounds AS MATERIALIZED (
 )
 UPDATE @trimmed SET xid = least(above, greatest(xid, coalesce(cut, xid))) FROM bounds;
 
+-- name: is_copy
+-- Whether the feed was written by another server, whose copy this is: its numbers are ahead of ours.
+SELECT EXISTS (SELECT FROM @feed WHERE xid >= pg_snapshot_xmax(pg_current_snapshot()));
+
+-- name: drop_copied
+-- When our numbers reach those of the copy, a commit would find its number taken.
+WITH bounds AS MATERIALIZED (
+    SELECT pg_snapshot_xmax(pg_current_snapshot()) AS above
+), gone AS (
+    DELETE FROM @feed USING bounds WHERE xid >= above
+)
+UPDATE @trimmed SET xid = least(above, xid) FROM bounds;
+
 -- name: notify
 SELECT pg_notify($1, $2);
