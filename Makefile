@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run quick test test-all seeded check lab bench peers screenshots animation docs release lock clean
+.PHONY: help setup run quick test test-all tests seeded check lab bench peers screenshots animation docs release lock clean
 
 help: ## List what can be made
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name meaning; do printf '  make %-11s %s\n' "$$name" "$$meaning"; done
@@ -50,14 +50,18 @@ run: setup ## Run it: four apps, a real job of each, and a kill -9 in the middle
 quick: setup ## Run the tests of the inner loop: one process each, SQLite and a folder
 	$(BIN)/pytest $(PROCESSES) --tier quick tests/auth tests/background tests/contract tests/core tests/define tests/http tests/jobs tests/outbound tests/store/sqlite tests/worker
 
-test: setup check ## Check everything, then test it on real servers: every guarantee on every store
-	$(BIN)/python -m tests.servers.browser
-	$(BIN)/pytest $(PROCESSES) --tier test
+test: setup ## Check everything, and test it on real servers: every guarantee on every store
+	@$(MAKE) --no-print-directory -j2 check tests TIER=test
 
-test-all: setup check ## Run every test on every store, then on the newest other CPython of this machine
-	$(BIN)/python -m tests.servers.browser
-	$(BIN)/pytest $(PROCESSES) --tier all
+test-all: setup ## Run every test on every store, then on the newest other CPython of this machine
+	@$(MAKE) --no-print-directory -j2 check tests TIER=all
 	$(BIN)/python -m tests.other_python $(PROCESSES) --tier all
+
+# Beside `check`, which keeps one core busy for its first minute: what has to be compiled is compiled once, not by each process.
+tests: setup
+	$(BIN)/python -m tests.servers.browser
+	$(BIN)/pytest --collect-only --tier $(TIER) >/dev/null 2>&1 || true  # the run itself says what is wrong
+	$(BIN)/pytest $(PROCESSES) --tier $(TIER)
 
 seeded: setup ## See that the tests catch known bugs: apply each to a copy of the tree, run its tests (BUGS="name ...": some of them)
 	$(BIN)/python -m tests.seeded $(BUGS)

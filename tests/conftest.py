@@ -18,6 +18,25 @@ from tests import batches, tiers
 TESTS = Path(__file__).parent
 WAITING = ("journey", "cli", "apps", "examples", "web", "docs", "deploy", "bench")
 """Whose tests mostly wait, for processes, leases and ticks."""
+LONG = (
+    "docs/test_tutorial.py",
+    "test_examples.py",
+    "apps/test_video.py",
+    "docs/test_howtos.py",
+    "docs/test_restoring.py",
+    "http/test_mount.py",
+    "testing/test_crash_lab.py",
+    "contract/test_stores_agree.py",
+    "core/test_invariants.py",
+    "deploy/test_wheels.py",
+    "http/test_promises.py",
+    "http/test_crashes.py",
+    "apps/test_video_runs.py",
+    "cli/test_dev.py",
+    "typing/test_typing.py",
+)
+"""Files whose tests take longest, for how few they are. They are begun first: begun last, one process would still be at
+them when the others have ended."""
 
 # A shell starts background commands with SIGINT ignored, and every process we start would inherit that. Tests that send
 # SIGINT need the default, wherever the run itself was started.
@@ -49,14 +68,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> batches.Batc
 
 
 def _arrange(items: list[pytest.Item]) -> None:
-    """Files are begun in this order: waiters and workers in turn, and the short ones for the end."""
+    """Files are begun in this order: the long ones, then waiters and workers in turn, and the short ones at the end."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    large_first = sorted(files, key=lambda path: len(files[path]), reverse=True)
+    long = [path for name in LONG if (path := TESTS / name) in files]
+    large_first = sorted(files.keys() - set(long), key=lambda path: (-len(files[path]), path))
     waiting = [path for path in large_first if _mostly_waits(path)]
     working = [path for path in large_first if not _mostly_waits(path)]
-    in_turn = chain.from_iterable(zip_longest(waiting, working))
+    in_turn = chain(long, chain.from_iterable(zip_longest(waiting, working)))
     items[:] = [item for path in in_turn if path is not None for item in files[path]]
 
 

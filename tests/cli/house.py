@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,11 +16,14 @@ import psutil
 from packhorse.cli.__main__ import PARENT
 from packhorse.client import Client
 from packhorse.errors import Unreachable
+from tests.servers import forks
+from tests.servers.forks import Program
 from tests.servers.ports import free_port
 
 T = TypeVar("T")
 
-PACKHORSE = [sys.executable, "-m", "packhorse.cli"]
+MODULE = "packhorse.cli"
+PACKHORSE = [sys.executable, "-m", MODULE]  # as a command, for tests that need a pipe or a terminal
 FLOW = Path(__file__).with_name("flow.py")
 UNLIMITED = {"PACKHORSE_DOWNLOADS_PER_10S": "0", "PACKHORSE_DOWNLOADS_PER_MINUTE": "0"}
 """Tests are quicker than people."""
@@ -63,17 +65,10 @@ class House:
         self.url = f"http://127.0.0.1:{self.port}"
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("PACKHORSE_")}
         self.output = folder / "output.txt"
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._started: list[Program] = []
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Said:
-        ended = subprocess.run(
-            [*PACKHORSE, *arguments],
-            cwd=self.folder,
-            env=self.env | dict(env or {}),
-            capture_output=True,
-            text=True,
-            timeout=LONGEST,
-        )
+        ended = forks.run(MODULE, *arguments, cwd=self.folder, env=self.env | dict(env or {}), timeout=LONGEST)
         assert "Traceback" not in ended.stderr, ended.stderr
         return Said(ended.returncode, ended.stdout, ended.stderr)
 
@@ -81,16 +76,16 @@ class House:
         """The same with our server."""
         return self.run(command, *arguments, "--url", self.url)
 
-    def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> Program:
         """It ends with the tests, even if they are killed."""
         with self.output.open("ab") as output:
-            process = subprocess.Popen(
-                [*PACKHORSE, *arguments],
+            process = forks.start(
+                MODULE,
+                *arguments,
                 cwd=self.folder,
-                env=self.env | dict(env or {}) | {PARENT: str(os.getpid())},
+                env=self.env | dict(env or {}) | {PARENT: str(forks.forks().pid)},
                 stdout=output,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
+                stderr=output,
             )
         self._started.append(process)
         return process

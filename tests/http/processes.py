@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from packhorse.factory import open_store
 from packhorse.jobs.deployment import MARK
 from packhorse.settings import Settings
 from packhorse.store.base import Filter
+from tests.servers import forks
 from tests.servers.ports import free_port
 
 SAMPLE = Path(__file__).with_name("sample.py")
@@ -115,9 +115,7 @@ class Process:
     def __init__(self, module: str, place: Place, **env: str) -> None:
         self.log = place.folder / f"{module.rpartition('.')[2]}.log"
         with self.log.open("ab") as out:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", module], env=place.environment() | env, stdout=out, stderr=out, cwd=place.folder
-            )
+            self._process = forks.start(module, env=place.environment() | env, stdout=out, stderr=out, cwd=place.folder)
         self.pid = self._process.pid
 
     @property

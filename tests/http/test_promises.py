@@ -15,9 +15,8 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance, response_schema_conformance
 
 from packhorse.client import Client
-from packhorse.settings import Settings
-from packhorse.web.app import build
 from tests.http.processes import Place, Server, served, until, working
+from tests.http.unserved import blueprint
 
 EXAMPLES = 10
 """Of each sort for each operation: the whole takes about half a minute."""
@@ -28,7 +27,7 @@ def without_keys(told: dict[str, Any]) -> dict[str, Any]:
     return {**told, "security": [], "components": {**told["components"], "securitySchemes": {}}}
 
 
-PROMISED = schemathesis.openapi.from_dict(without_keys(build(Settings()).openapi_schema.to_schema()))
+PROMISED = schemathesis.openapi.from_dict(without_keys(blueprint().openapi_schema.to_schema()))
 OPERATIONS: dict[str, Any] = {
     f"{each.ok().method.upper()} {each.ok().path}": each.ok()
     for each in PROMISED.get_all_operations()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 from litestar import Litestar
@@ -17,6 +18,12 @@ Http = AsyncTestClient[Any]
 
 _idle: list[Litestar] = []
 """Put together by an earlier test: that takes longer than most of what is asked afterwards."""
+
+
+@cache
+def blueprint() -> Litestar:
+    """The application, to be looked at: which routes it has, and what its OpenAPI file says."""
+    return build(Settings())
 
 
 @asynccontextmanager

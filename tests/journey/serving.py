@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx2
 
 from tests.journey.site import Site, until
+from tests.servers import forks
 from tests.servers.ports import free_port
 
 
 @asynccontextmanager
 async def served(site: Site) -> AsyncIterator[httpx2.AsyncClient]:
     port = free_port()
-    server = subprocess.Popen(
-        [sys.executable, "-m", "packhorse.web"],
+    server = forks.start(
+        "packhorse.web",
         env=site.env | {"PACKHORSE_PORT": str(port), "PACKHORSE_KEYLESS": "yes"},
         cwd=site.folder,
         stdout=site.log,

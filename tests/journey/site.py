@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
@@ -29,6 +27,8 @@ from packhorse.settings import Settings, load
 from packhorse.store.base import Filter, Store
 from packhorse.store.collections.workers import put_bookmark
 from tests.journey import stages
+from tests.servers import forks
+from tests.servers.forks import Program
 
 T = TypeVar("T")
 
@@ -71,26 +71,20 @@ class Site:
         }
         self.settings: Settings = load(given, env={}, folder=folder).settings
         self.runtime = Runtime(self.settings)
-        self.workers: list[subprocess.Popen[bytes]] = []
+        self.workers: list[Program] = []
         self.log = (folder / "workers.log").open("ab")
 
     # Processes.
 
-    def start_worker(self, *, crash: str | None = None, **settings: Any) -> subprocess.Popen[bytes]:
+    def start_worker(self, *, crash: str | None = None, **settings: Any) -> Program:
         env = self.env | {f"PACKHORSE_{name.upper()}": str(value) for name, value in settings.items()}
         if crash is not None:
             env["JOURNEY_CRASH"] = crash
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "tests.journey.worker_process"],
-            env=env,
-            cwd=self.folder,
-            stdout=self.log,
-            stderr=self.log,
-        )
+        worker = forks.start("tests.journey.worker_process", env=env, cwd=self.folder, stdout=self.log, stderr=self.log)
         self.workers.append(worker)
         return worker
 
-    async def stop(self, worker: subprocess.Popen[bytes]) -> None:
+    async def stop(self, worker: Program) -> None:
         """SIGSTOP, at a moment when it is not writing: who sleeps with SQLite's lock keeps everybody from writing."""
         store = await self.store()
         while True:
@@ -288,6 +282,6 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def descendants(process: subprocess.Popen[bytes]) -> Iterator[psutil.Process]:
+def descendants(process: Program) -> Iterator[psutil.Process]:
     with contextlib.suppress(psutil.Error):
         yield from psutil.Process(process.pid).children(recursive=True)
