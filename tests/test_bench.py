@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 ROWS = [
@@ -49,6 +51,7 @@ def test_the_benchmark_refuses_a_section_it_does_not_have() -> None:
     assert "there is no section 'stroe'" in ran.stderr
 
 
+@pytest.mark.release
 def test_groups_of_failures_are_listed_without_reading_them(tmp_path: Path) -> None:
     told = tmp_path / "told.json"
     command = [sys.executable, "-m", "bench", "failures", "--quick", "--rounds", "1", "--json", str(told)]
@@ -75,6 +78,7 @@ HTTP_ROWS = [
 ]
 
 
+@pytest.mark.release
 def test_the_http_interface_is_measured_beside_a_server_with_nothing_behind_it(tmp_path: Path) -> None:
     told = tmp_path / "told.json"
     command = [sys.executable, "-m", "bench", "http", "--quick", "--rounds", "1", "--json", str(told)]

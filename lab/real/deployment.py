@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 import psutil
 from tests.journey.site import Site, descendants, until
+from tests.servers.forks import Started
 from tests.servers.ports import free_port
 
 from lab.real.places import Place
@@ -133,7 +134,7 @@ class Deployment(Site):
         settings = {f"PACKHORSE_{name.upper()}": value for name, value in self.place.settings(number).items()}
         return self.env | settings | self.place.env(number)
 
-    def living_workers(self) -> list[subprocess.Popen[bytes]]:
+    def living_workers(self) -> list[Started]:
         return [worker for worker in self.workers if worker.poll() is None]
 
     def stage_processes(self) -> list[psutil.Process]:

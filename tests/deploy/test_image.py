@@ -114,6 +114,7 @@ def test_nothing_is_installed_or_built_with_what_is_not_pinned() -> None:
             assert {"--no-build-isolation", "--no-index"} <= set(step.text.split())
 
 
+@pytest.mark.release
 def test_its_steps_make_an_environment_with_our_commands(image: Path) -> None:
     told = subprocess.run([image / "opt/packhorse/bin/packhorse", "--version"], capture_output=True, text=True)
     where = subprocess.run(
@@ -127,6 +128,7 @@ def test_its_steps_make_an_environment_with_our_commands(image: Path) -> None:
     assert where.stdout.startswith(str(image))
 
 
+@pytest.mark.release
 def test_the_server_it_starts_answers_is_healthy_and_ends_when_told(image: Path, tmp_path: Path) -> None:
     port = free_port()
     command = only(FINAL, "CMD").words
@@ -144,6 +146,7 @@ def test_the_server_it_starts_answers_is_healthy_and_ends_when_told(image: Path,
     assert answer.status_code == 200
 
 
+@pytest.mark.release
 def test_a_worker_of_it_is_healthy_where_its_numbers_are(image: Path, tmp_path: Path) -> None:
     loopback = {"PACKHORSE_HOST": "127.0.0.1", "PACKHORSE_METRICS_PORT": str(free_port())}
 
@@ -193,6 +196,7 @@ def test_the_page_gets_what_it_gets_in_a_clone() -> None:
     assert copy.split() == ["--from=page", "/page/vendor", VENDOR]
 
 
+@pytest.mark.release
 def test_the_page_is_in_what_its_steps_make(image: Path) -> None:
     [static] = image.glob("opt/packhorse/lib/python*/site-packages/packhorse/web/static")
 

@@ -28,7 +28,7 @@ from packhorse.store.base import Filter, Store
 from packhorse.store.collections.workers import put_bookmark
 from tests.journey import stages
 from tests.servers import forks
-from tests.servers.forks import Program
+from tests.servers.forks import Program, Started
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class Site:
         }
         self.settings: Settings = load(given, env={}, folder=folder).settings
         self.runtime = Runtime(self.settings)
-        self.workers: list[Program] = []
+        self.workers: list[Started] = []
         self.log = (folder / "workers.log").open("ab")
 
     # Processes.
@@ -84,7 +84,7 @@ class Site:
         self.workers.append(worker)
         return worker
 
-    async def stop(self, worker: Program) -> None:
+    async def stop(self, worker: Started) -> None:
         """SIGSTOP, at a moment when it is not writing: who sleeps with SQLite's lock keeps everybody from writing."""
         store = await self.store()
         while True:
@@ -282,6 +282,6 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def descendants(process: Program) -> Iterator[psutil.Process]:
+def descendants(process: Started) -> Iterator[psutil.Process]:
     with contextlib.suppress(psutil.Error):
         yield from psutil.Process(process.pid).children(recursive=True)

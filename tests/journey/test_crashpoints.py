@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from packhorse.core.plan import Status
 from packhorse.crashpoints import POINTS
 from packhorse.define import File
 from tests.journey.site import Site, until
+from tests.servers.forks import Started
 
 WHILE_WORKING = {
     # Around the very first writes of a worker, around its claim, and deep in the work.
@@ -55,7 +55,7 @@ def test_every_point_in_the_code_is_hit_by_one_of_these_tests() -> None:
     assert {*WHILE_WORKING, *WHILE_PURGING, *WHILE_SUBMITTING, *WHILE_TELLING, *elsewhere} == POINTS
 
 
-async def died(worker: subprocess.Popen[bytes], site: Site) -> None:
+async def died(worker: Started, site: Site) -> None:
     async def look() -> int | None:
         return worker.poll()
 

@@ -6,13 +6,13 @@ import asyncio
 import os
 import random
 import signal
-import subprocess
 from pathlib import Path
 
 from packhorse.core.plan import Status
 from packhorse.define import File
 from packhorse.runtime import Handle
 from tests.journey.site import LEASE, Site, descendants, is_running, until
+from tests.servers.forks import Started
 
 
 async def load(site: Site, jobs: int, seconds: float = 0.02) -> list[Handle[object]]:
@@ -86,7 +86,7 @@ async def test_a_whole_worker_stopped_for_two_leases_wakes_up_to_find_its_job_do
     await site.assert_whole()
 
 
-async def quiet_after(worker: subprocess.Popen[bytes], site: Site, handle: Handle[object]) -> None:
+async def quiet_after(worker: Started, site: Site, handle: Handle[object]) -> None:
     """The worker has noticed and can be asked to leave in good order."""
     worker.terminate()
     await asyncio.to_thread(worker.wait, 60)

@@ -90,6 +90,9 @@ class Program:
         return self.returncode
 
 
+Started = Program | subprocess.Popen[bytes]
+
+
 class Forks:
     """The process that forks, as seen by the tests. It ends with them."""
 
@@ -108,7 +111,7 @@ class Forks:
         self._control.close()
         self._process.wait()
 
-    def ask(self, question: dict[str, object], fds: tuple[int, ...] = ()) -> int:
+    def ask(self, question: Mapping[str, object], fds: tuple[int, ...] = ()) -> int:
         with self.lock:
             socket.send_fds(self._control, [json.dumps(question).encode()], fds)
             return int(self._control.recv(64))
