@@ -16,7 +16,7 @@ from packhorse.core.models import Job
 from packhorse.core.plan import Status
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import FailureFilter, Store
-from tests.contract.builders import cancelled, completed, held, plan, stage, started, submit
+from tests.contract.builders import cancelled, claim_one, completed, held, plan, stage, started, submit, waiting
 from tests.contract.failures import ALL, assert_counted, failing, id_of, one
 from tests.contract.stores import Clock
 from tests.worker.builders import put
@@ -109,6 +109,32 @@ async def test_a_failure_outlives_its_job_and_goes_at_its_own_time(
 
     assert await timed.failures(ALL) == []
     assert await timed.failure_groups("default") == []
+
+
+async def test_a_run_past_its_run_timeout_fails_however_long_it_waited(timed: Store, clock: Clock) -> None:
+    """The source's rules: pending over 24 h is orphaned, running over 10 min is timed out, neither is retried."""
+    brief = plan(stage("only"), pending=DAY, run_timeout=600.0, deadline=2 * DAY)
+    late, lost = await submit(timed, brief), await submit(timed, brief, user="bob")
+    reaper = Reaper(timed, Transactor(timed), 0.0, clock)
+
+    clock.forward(DAY - 300.0)
+    await claim_one(timed)
+    clock.forward(300.0)
+    await reaper.tick()  # takes the lease of the silent worker, so that the task waits for its second attempt
+    first = [await held(timed, job.id) for job in (late, lost)]
+    clock.forward(299.0)
+    await reaper.tick()
+    before = await held(timed, late.id)
+    clock.forward(1.0)
+    await reaper.tick()
+    ended = await held(timed, late.id)
+
+    assert [job.status for job in first] == [Status.RUNNING, Status.FAILED]
+    assert before.status is Status.RUNNING
+    assert ended.error is not None
+    assert (ended.status, ended.error.code, ended.error.permanent) == (Status.FAILED, "RUN_TIMEOUT", True)
+    assert [each.job_id for each in await timed.failures(FailureFilter("default", code="RUN_TIMEOUT"))] == [late.id]
+    assert await waiting(timed) == []
 
 
 async def test_a_run_that_nobody_starts_is_orphaned_and_recorded(timed: Store, clock: Clock) -> None:

@@ -10,15 +10,17 @@ from tests.core.plans import APART, CHAIN, DIAMOND, FAN, NESTED, ONE, each, gath
 
 WIDEST = 2
 DEADLINE = 1_000.0
+RUN_TIMEOUT = 400.0
 KEEP = {Status.COMPLETED: 5_000.0, Status.FAILED: 6_000.0, Status.CANCELLED: 7_000.0}
 
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """With and without a slot, up to two retries per stage, up to one or two elements."""
+    """With and without a slot and a run timeout, up to two retries per stage, up to one or two elements."""
     shape = draw(st.sampled_from([ONE, CHAIN, APART, DIAMOND, FAN, NESTED]) | graphs())
     stages = [replace(s, retries=draw(st.integers(0, 2)), elements=draw(st.integers(1, WIDEST))) for s in shape.stages]
     made = plan(*stages, slot=draw(st.none() | st.just("slot")), deadline=DEADLINE, keep=KEEP)
+    made = replace(made, run_timeout=draw(st.none() | st.just(RUN_TIMEOUT)))
     check_plan(made)
     return made
 

@@ -121,6 +121,34 @@ def test_a_deadline_counts_from_the_submit_and_not_from_the_start() -> None:
     assert sure(lifecycle.expire(job, now=NOW + 100.0)).after.stopping == "expire"
 
 
+def test_a_run_timeout_counts_from_the_first_start_however_long_the_job_waited() -> None:
+    shape = plan(stage("only"), pending=500.0, deadline=1000.0, run_timeout=60.0)
+    waiting = submitted(shape)
+    job = started(waiting, ONLY, now=NOW + 400.0)
+    again = started(failed(job, ONLY, now=NOW + 420.0), ONLY, now=NOW + 450.0)
+
+    assert waiting.deadline_at == NOW + 500.0
+    assert sure(lifecycle.expire(waiting, now=NOW + 500.0)).after.error == lifecycle.ORPHANED
+    assert (job.deadline_at, again.deadline_at) == (NOW + 460.0, NOW + 460.0)
+    assert lifecycle.expire(again, now=NOW + 459.9) is None
+    ended = sure(lifecycle.expire(again, now=NOW + 460.0)).after
+    assert (ended.stopping, ended.error) == ("expire", lifecycle.RUN_TIMED_OUT)
+
+
+def test_a_deadline_before_the_run_timeout_still_ends_the_run() -> None:
+    job = started(submitted(plan(stage("only"), deadline=100.0, run_timeout=60.0)), ONLY, now=NOW + 50.0)
+
+    assert job.deadline_at == NOW + 100.0
+    assert sure(lifecycle.expire(job, now=NOW + 100.0)).after.error == lifecycle.DEADLINE
+
+
+def test_each_run_has_a_timeout_of_its_own() -> None:
+    shape = plan(stage("only"), run_timeout=60.0)
+    job = started(retried(failed(running(shape), ONLY, error=HOPELESS), now=LATER), ONLY, now=LATER + 5.0)
+
+    assert job.deadline_at == LATER + 65.0
+
+
 def test_a_delayed_job_is_waited_for_from_when_it_may_start() -> None:
     change = lifecycle.submit(plan(stage("only"), pending=10.0), SPEC, job_id="j", user="ann", delay=1000.0, now=NOW)
 

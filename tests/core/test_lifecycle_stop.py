@@ -27,6 +27,7 @@ from tests.core.plans import (
     completed,
     each,
     failed,
+    finished,
     page,
     plan,
     running,
@@ -229,6 +230,18 @@ def test_a_run_past_its_deadline_skips_what_has_not_started_and_says_why(shape: 
     after = expired(submitted(shape), now=NOW + 3_600.0)
 
     assert (statuses(after, "left"), after.skip_reason) == (["skipped"], reason)
+
+
+def test_a_run_that_times_out_between_two_stages_ends_at_once_and_says_why() -> None:
+    brief = replace(CHAIN, run_timeout=60.0)
+    job = finished(running(brief, TaskId("onnx")), TaskId("onnx"), now=NOW + 1.0)
+
+    change = sure(lifecycle.expire(job, now=NOW + 60.0))
+
+    message = "The run timed out: it took longer than its run_timeout."
+    assert (change.after.status, statuses(change.after, "bie")) == (Status.FAILED, ["skipped"])
+    assert change.after.skip_reason == "the run timed out"
+    assert told(change)[-1][2] == {"run": 1, "code": "RUN_TIMEOUT", "message": message}
 
 
 # siblings

@@ -35,7 +35,7 @@ def onnx(ctx: Context, p: Convert) -> File:
 
 
 def test_options_reach_the_plan() -> None:
-    convert = Pipeline("convert", Convert, one_per="user", keep="7d", deadline="1h")
+    convert = Pipeline("convert", Convert, one_per="user", keep="7d", deadline="1h", run_timeout="10m")
     convert.stage(
         name="first",
         queue="gpu",
@@ -64,7 +64,7 @@ def test_options_reach_the_plan() -> None:
             elements=5,
         ),
     )
-    assert (plan.deadline, plan.slot) == (3600, "convert")
+    assert (plan.deadline, plan.run_timeout, plan.slot) == (3600, 600, "convert")
     assert plan.keep == dict.fromkeys((Status.COMPLETED, Status.FAILED, Status.CANCELLED), 604_800)
 
 
@@ -161,6 +161,7 @@ def test_a_limit_that_makes_no_sense_is_refused_with_its_place(
         ({"keep": {"pending": "1d"}}, "keep takes cancelled, completed, failed"),
         ({"keep": "forever"}, "'forever' is not a duration"),
         ({"deadline": 0}, "deadline must be more than 0"),
+        ({"run_timeout": 0}, "run_timeout must be more than 0"),
         ({"dedline": 1}, "dedline"),
     ],
 )

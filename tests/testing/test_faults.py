@@ -197,6 +197,21 @@ def test_the_deadline_ends_a_stage_that_hangs_longer(packhorse: Bench, mishap: s
     assert job.status_of(endless) == "cancelled"
 
 
+def test_a_run_timeout_ends_the_run_and_no_attempt_is_left(packhorse: Bench) -> None:
+    brief = App("brief").pipeline("brief", Params, run_timeout="10m")
+
+    @brief.stage(timeout="7m", retries=3, retry_on=("timeout",), backoff="1ms")
+    def endless(ctx: Context, p: Params) -> None: ...
+
+    packhorse.time_out(endless, times=4)
+
+    job = packhorse.run(brief, Params())
+
+    assert job.error is not None
+    assert (job.error.code, job.attempts_of(endless)) == ("RUN_TIMEOUT", 2)
+    assert packhorse.elapsed == pytest.approx(600)
+
+
 def test_what_is_due_while_a_stage_hangs_is_done(packhorse: Bench, params: Convert) -> None:
     other = packhorse.submit(split, Split(text="a"), delay="1m")
     packhorse.time_out(onnx)

@@ -9,7 +9,7 @@ from typing import Any
 
 EXCEPTION, INVALID, PERMANENT = "EXCEPTION", "INVALID", "PERMANENT"
 TIMEOUT, CALL_TIMEOUT, STALLED = "TIMEOUT", "CALL_TIMEOUT", "STALLED"
-DEADLINE, ORPHANED = "DEADLINE", "ORPHANED"
+DEADLINE, ORPHANED, RUN_TIMEOUT = "DEADLINE", "ORPHANED", "RUN_TIMEOUT"
 OUT_OF_MEMORY, CRASHED, WORKER_LOST = "OUT_OF_MEMORY", "CRASHED", "WORKER_LOST"
 CORRUPT, BLOB_UNAVAILABLE, INTERNAL, SECRET_UNREADABLE = "CORRUPT", "BLOB_UNAVAILABLE", "INTERNAL", "SECRET_UNREADABLE"
 ARGUMENTS_TOO_LARGE, INVALID_RESULT = "ARGUMENTS_TOO_LARGE", "INVALID_RESULT"
@@ -23,6 +23,7 @@ CODES: Mapping[str, str] = {
     STALLED: "The stage reported no progress for longer than its `stall`.",
     DEADLINE: "The run did not end before its deadline.",
     ORPHANED: "No worker started the run in time. See the option `pending`.",
+    RUN_TIMEOUT: "The run took longer than its `run_timeout`, counted from its first start. It is not retried.",
     OUT_OF_MEMORY: "The stage exceeded its memory limit, and is not retried, unless its `retry_on` says so. "
     "Without a limit: memory could not be allocated (`MemoryError`), and it is retried.",
     CRASHED: "The process of the stage died.",

@@ -38,6 +38,9 @@ TIMED_OUT = Failure(error_codes.TIMEOUT, "The stage took longer than its timeout
 WORKER_LOST = Failure(error_codes.WORKER_LOST, "The worker died or went silent while running the stage.")
 DEADLINE = Failure(error_codes.DEADLINE, "The job did not end before its deadline.", permanent=True)
 ORPHANED = Failure(error_codes.ORPHANED, "No worker started the job in time.", permanent=True)
+RUN_TIMED_OUT = Failure(
+    error_codes.RUN_TIMEOUT, "The run timed out: it took longer than its run_timeout.", permanent=True
+)
 
 DWARFED = 10
 """How many times as long as a delay the clock's error must be before the delay begins again."""
@@ -122,7 +125,7 @@ def start(job: Job, at: TaskId, *, token: str, worker: str, lease: float, now: f
     draft = _draft(job, "start", now)
     draft.require(changes.Waiting(at)).do(changes.TakeBack(at)).do(changes.Grant(at, token, worker, lease))
     if job.status is PENDING:
-        draft.set(status=RUNNING, started_at=now, deadline_at=job.not_before + job.plan.deadline)
+        draft.set(status=RUNNING, started_at=now, deadline_at=_run_until(job, now)[0])
         draft.say("started", run=job.run)
     attempt = task.attempt + 1
     # The error of the previous attempt stays visible: it explains why there is another attempt.
@@ -250,8 +253,11 @@ def expire(job: Job, *, now: float) -> Change | None:
     """Fail a run past its deadline, or one that no worker started; at once, or when its running tasks have stopped."""
     if job.status not in ACTIVE or job.stopping or job.deadline_at is None or job.deadline_at > now:
         return None
-    is_orphaned = job.status is PENDING and job.plan.pending <= job.plan.deadline
-    return _stop(_draft(job, "expire", now).set(error=ORPHANED if is_orphaned else DEADLINE), "expire")
+    if job.started_at is not None:
+        error = _run_until(job, job.started_at)[1]
+    else:
+        error = ORPHANED if job.plan.pending <= job.plan.deadline else DEADLINE
+    return _stop(_draft(job, "expire", now).set(error=error), "expire")
 
 
 def retry(
@@ -516,6 +522,14 @@ def _draft(job: Job, verb: str, now: float) -> _Draft:
     if job.status not in ALLOWED_FROM[verb] or (job.is_purging and verb != "purge"):
         raise _refusal(job, verb)
     return _Draft(job, now)
+
+
+def _run_until(job: Job, started_at: float) -> tuple[float, Failure]:
+    """When a run that started then fails, and why: its deadline counts from the submit, its timeout from the start."""
+    deadline, limit = job.not_before + job.plan.deadline, job.plan.run_timeout
+    if limit is not None and started_at + limit <= deadline:
+        return started_at + limit, RUN_TIMED_OUT
+    return deadline, DEADLINE
 
 
 def _refusal(job: Job, verb: str, *message: str) -> NotAllowed:

@@ -75,6 +75,11 @@ class Stage(Struct, frozen=True, array_like=True):
 
 Stopping = Literal["cancel", "fail", "expire"]
 
+SKIP_REASONS: Mapping[str, str] = {  # why stages never started, by the code with which the run expired
+    error_codes.ORPHANED: "no worker started the job in time",
+    error_codes.RUN_TIMEOUT: "the run timed out",
+}
+
 
 class Firing(Struct, frozen=True, array_like=True):
     """The tick of a schedule that a job was made for."""
@@ -152,7 +157,7 @@ class Job(Struct, frozen=True):
             return "the job was cancelled"
         if error.stage is not None:
             return f"stage {error.stage} failed"
-        return "no worker started the job in time" if error.code == error_codes.ORPHANED else "the deadline passed"
+        return SKIP_REASONS.get(error.code, "the deadline passed")
 
     def running_tasks(self) -> list[TaskId]:
         return [

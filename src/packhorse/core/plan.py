@@ -146,6 +146,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     stages: tuple[StagePlan, ...]
     deadline: float = 86_400.0
     pending: float = 86_400.0  # seconds after which a run that no worker has started fails
+    run_timeout: float | None = None  # seconds after its first start at which a run fails; None: only the deadline
     keep: Mapping[Status, float] = field(default_factory=dict)
     """Retention of ended jobs in seconds, per status."""
     revive: Revive = Revive()

@@ -147,9 +147,11 @@ class PipelineOptions(TypedDict, total=False):
     keep: Duration | Mapping[str, Duration]
     """Retention of ended jobs, for all or per status. Default: ``7d``."""
     deadline: Duration
-    """Time limit of a whole run. Default: ``24h``."""
+    """Time limit of a whole run, counted from the submit. Default: ``24h``."""
     pending: Duration
     """Time limit until a worker starts the run. Default: ``24h``."""
+    run_timeout: Duration | None
+    """Time limit of a run from its first start, however long it waited for a worker. Default: none."""
     revive: Revive | None
     """Which failed runs are retried automatically. Default: the settings, which retry none."""
     publish: str | None
@@ -237,6 +239,7 @@ def pipeline_limits(
     keep: Duration | Mapping[str, Duration] | None = None,
     deadline: Duration = 86_400.0,
     pending: Duration = 86_400.0,
+    run_timeout: Duration | None = None,
     revive: Revive | None = None,
     publish: str | None = None,
     outputs: Mapping[str, str] | None = None,
@@ -253,6 +256,7 @@ def pipeline_limits(
         "keep": {} if keep is None else _keep(keep),
         "deadline": _positive("deadline", seconds(deadline)),
         "pending": _positive("pending", seconds(pending)),
+        "run_timeout": None if run_timeout is None else _positive("run_timeout", seconds(run_timeout)),
         "revive": NEVER if revive is None else revive.to_plan(),
         "publish": "" if publish is None else publish_path.check_pattern(publish),
         "outputs": {check_label("outputs", name): stage for name, stage in (outputs or {}).items()},
