@@ -17,8 +17,8 @@ def read_audio(path: Path) -> tuple[Sound, int]:
     return sound, rate
 
 
-def phrases(sound: Sound, rate: int, *, pause: float, quiet: float = 0.006) -> list[tuple[float, float]]:
-    """From when to when something is heard, in ms, with at least so many seconds of silence between two."""
+def phrases(sound: Sound, rate: int, *, pause: float, quiet: float = 0.0018) -> list[tuple[float, float]]:
+    """From when to when something above -55 dB is heard, in ms, with so many seconds of silence between two."""
     size = rate // 250
     loud = np.flatnonzero(np.sqrt(np.convolve(sound**2, np.ones(size) / size, "same")) > quiet)
     breaks = np.flatnonzero(np.diff(loud) > pause * rate)

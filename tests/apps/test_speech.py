@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import soundfile
 
 from packhorse.testing import Bench, BenchJob
-from packhorse_speech import audio, audio_file, providers
-from packhorse_speech.app import Assignment, Dialogue, Turn, dialogue, speak
+from packhorse_speech import audio, audio_file, azure, espeak, providers
+from packhorse_speech.app import Assignment, Dialogue, Turn, assigned, dialogue, speak
+from packhorse_speech.espeak import LANGUAGES, MEN, WOMEN, Espeak, spell_decimals
 from tests.apps.audio_analysis import phrases, pitch, read_audio
+
+DESIGN = """{
+  "turns": [
+    {"speaker": "A", "text": "你好", "index": 0},
+    {"speaker": "B", "text": "嗨！", "index": 1}
+  ],
+  "voice_assignments": [
+    {"speaker": "A", "voice_id": "zh-TW-HsiaoYuNeural", "voice_name": "曉雨"},
+    {"speaker": "B", "voice_id": "zh-TW-YunJheNeural", "voice_name": "雲哲"}
+  ],
+  "language": "zh-TW",
+  "output_format": "mp3",
+  "gap_ms": 300,
+  "crossfade_ms": 50
+}"""
+"""`input_params` of the design document, letter by letter."""
 
 TEXTS = ["Good morning everybody", "What a beautiful day", "Let us begin then"]
 
@@ -133,13 +153,14 @@ def test_a_lost_turn_is_synthesised_again_and_the_others_are_not(packhorse: Benc
     [
         ({"turns": [Turn("A", "a", 1), Turn("B", "b", 1)]}, "turns: all of them must have an index of their own"),
         ({"turns": [Turn("A", "a", 1), Turn("B", "b")]}, "turns: all of them must have an index of their own"),
-        (
-            {"voice_assignments": [Assignment("A", "zh-TW+f3")]},
-            "the voice 'zh-TW+f3' of 'A' is not one of espeak-ng for en-US",
-        ),
-        ({"turns": turns("...")}, "There is nothing to be heard"),
+        ({"turns": turns("...", "—")}, "turns: none of them has anything to say"),
+        ({"turns": [Turn(f"speaker {i}", "a") for i in range(201)]}, "turns: 201 speakers have no voice assigned"),
+        ({"turns": turns("<speak>hello <audio src='a'/></speak>")}, "turn 0: <audio> is not supported; supported are"),
+        ({"turns": turns("hello <break time='1s'>")}, "turn 0: the markup is not well-formed"),
+        ({"turns": turns("<break onstart='x'/>hello")}, "turn 0: <break> does not take 'onstart'"),
+        ({"turns": turns("<!DOCTYPE a><speak>a</speak>")}, "turn 0: comments, declarations"),
     ],
-    ids=["twice", "some", "language", "silent"],
+    ids=["twice", "some", "silent", "speakers", "element", "malformed", "attribute", "doctype"],
 )
 def test_what_only_a_look_at_all_of_it_can_tell_fails_at_once_and_says_why(
     packhorse: Bench, wrong: dict[str, Any], why: str
@@ -150,6 +171,128 @@ def test_what_only_a_look_at_all_of_it_can_tell_fails_at_once_and_says_why(
     assert job.error is not None
     assert why in job.error.message
     assert job.error.permanent
+
+
+def test_every_voice_of_every_language_speaks() -> None:
+    engine = Espeak()
+
+    heard = {
+        voice.id: audio.trim(audio.level(engine.speak("1 2", voice.id), engine.rate), engine.rate).size
+        for voice in engine.voices()
+    }
+
+    assert {voice.language for voice in engine.voices()} == LANGUAGES.keys()
+    assert len(heard) == 20 * len(LANGUAGES)
+    assert min(heard.values()) > engine.rate // 10
+    assert {*azure.NEAREST.values()} <= heard.keys()
+
+
+def test_a_quiet_consonant_is_not_cut_off() -> None:
+    """Against what the engine made: only what is quieter than -55 dB may go."""
+    engine = Espeak()
+    for text in ("three", "if", "half a loaf", "thin", "safe"):
+        whole = audio.level(engine.speak(text, "en-US+f3"), engine.rate)
+
+        kept = audio.trim(whole, engine.rate)
+
+        loud = np.flatnonzero(np.abs(whole) > 10 ** (-55 / 20))
+        assert loud[-1] - loud[0] < kept.size < whole.size
+        assert np.abs(kept).sum() > 0.999 * np.abs(whole).sum()
+
+
+def phonemes(text: str, voice: str = "cmn") -> str:
+    library, _ = espeak._library()
+    library.espeak_SetVoiceByName(voice.encode())
+    library.espeak_TextToPhonemes.restype = ctypes.c_char_p
+    data = ctypes.c_char_p(text.encode())
+    return str(library.espeak_TextToPhonemes(ctypes.byref(data), 1, 0).decode()).strip()
+
+
+def test_a_decimal_point_is_said_in_mandarin() -> None:
+    assert phonemes(spell_decimals("3.5")) == phonemes("3点五")
+    assert phonemes("点") in phonemes(spell_decimals("3.5"))
+    assert phonemes("点") not in phonemes("3.5")
+    assert spell_decimals("版本1.2.3，10.25") == "版本1.2.3，10点二五"
+    assert spell_decimals("<prosody rate='1.5'>0.5</prosody>") == "<prosody rate='1.5'>0点五</prosody>"
+
+
+def test_markup_is_followed_and_not_read_aloud(packhorse: Bench) -> None:
+    texts = [
+        "hello world",
+        "hello <break time='1s'/> world",
+        "<speak><prosody rate='50%'>hello world</prosody></speak>",
+    ]
+    texts += ["WHO", "<say-as interpret-as='spell-out'>WHO</say-as>", "a < b", "<emphasis>hello</emphasis> world"]
+    made = spoken(packhorse, turns=[Turn("A", text) for text in texts]).result
+
+    plain, paused, slow, word, spelled, compared, stressed = (t.end_ms - t.start_ms for t in made.turn_timings)
+    assert 900 < paused - plain < 1200
+    assert slow > 1.8 * plain
+    assert spelled > 2 * word
+    assert compared > word
+    assert plain < stressed < 1.5 * plain
+
+
+def test_the_document_of_the_design_works_as_it_stands(packhorse: Bench) -> None:
+    document = json.loads(DESIGN)
+
+    made = spoken(packhorse, **msgspec.structs.asdict(msgspec.convert(document, Dialogue))).result
+
+    assert [(each.speaker, each.voice_id) for each in made.substituted] == [
+        ("A", "zh-TW-HsiaoYuNeural"),
+        ("B", "zh-TW-YunJheNeural"),
+    ]
+    women, men = ({f"zh-TW+{name}" for name in names} for names in (WOMEN, MEN))
+    assert made.substituted[0].used in women
+    assert made.substituted[1].used in men
+    assert [timing.turn_index for timing in made.turn_timings] == [0, 1]
+    assert made.turn_timings[1].start_ms - made.turn_timings[0].end_ms == 300
+    assert made.audio.name == "dialogue.mp3"
+
+
+def test_the_times_of_the_design_are_those_of_the_pipeline() -> None:
+    plan, day = dialogue.plan(), 86_400
+
+    assert (plan.pending, plan.run_timeout) == (day, 600)
+    assert plan.deadline >= plan.pending + 600
+    assert plan.keep == {"completed": 30 * day, "failed": 30 * day, "cancelled": 7 * day}
+    assert max(stage.retries for stage in plan.stages) == 3
+
+
+def test_a_turn_keeps_the_index_it_was_given(packhorse: Bench) -> None:
+    made = spoken(packhorse, turns=[Turn("A", "This comes later", 40), Turn("B", "First", 7)]).result
+
+    assert [timing.turn_index for timing in made.turn_timings] == [7, 40]
+
+
+def test_a_turn_with_nothing_to_say_is_a_pause(packhorse: Bench) -> None:
+    said = [Turn("A", "Well", 1), Turn("B", "...", 2), Turn("A", "Good bye", 3)]
+    made = spoken(packhorse, turns=said, output_format="wav").result
+
+    sound, rate = read_audio(made.audio.path)
+    pause = made.turn_timings[1]
+    assert made.silent_turns == [2]
+    assert pause.end_ms - pause.start_ms == 500
+    assert not sound[pause.start_ms * rate // 1000 : pause.end_ms * rate // 1000].any()
+
+
+def test_each_of_many_speakers_has_a_voice_of_its_own() -> None:
+    engine, text = Espeak(), "Good morning"
+    crowd = Dialogue(turns=[Turn(f"speaker {i}", text) for i in range(60)])
+
+    voices = assigned(crowd, [turn.speaker for turn in crowd.turns])
+
+    assert len({*voices.values()}) == 60
+    assert len({engine.speak(text, voice).tobytes() for voice in voices.values()}) == 60
+
+
+def test_a_voice_of_another_language_speaks_it(packhorse: Bench) -> None:
+    given = [Assignment("B", "zh-TW+f3")]
+    made = spoken(packhorse, turns=turns("Hello", "你好"), voice_assignments=given, output_format="wav").result
+
+    alone = spoken(packhorse, turns=[Turn("B", "你好")], language="zh-TW", voice_assignments=given).result
+    second = made.turn_timings[1]
+    assert second.end_ms - second.start_ms == pytest.approx(alone.duration_ms, abs=1)
 
 
 @pytest.mark.parametrize("rate", audio_file.RATES)

@@ -11,8 +11,10 @@ from packhorse_speech.providers import Samples
 
 LOUDNESS = 0.1
 """Target RMS of the loud parts of every turn: -20 dB."""
-QUIET = LOUDNESS / 8
-"""RMS over a few milliseconds below which a passage counts as silent."""
+QUIET = LOUDNESS * 10 ** (-35 / 20)
+"""RMS over a few milliseconds below which a passage counts as silent: -55 dB, far below any consonant."""
+MARGIN = 0.005
+"""Seconds that are kept around what is heard."""
 MOMENT = 0.004
 LOUDEST = 0.95
 EDGE = 0.003
@@ -25,12 +27,13 @@ class Placed(NamedTuple):
     end: int
 
 
-def trim(samples: Samples, rate: int) -> Samples:
-    """Remove the silence around a turn, so that its duration is what is heard."""
+def trim(samples: Samples, rate: int, quiet: float = QUIET, margin: float = MARGIN) -> Samples:
+    """Remove the silence around a turn, so that its duration is what is heard; quiet consonants stay whole."""
     size = int(MOMENT * rate)
     level = np.sqrt(np.convolve(samples**2, np.full(size, 1 / size, np.float32), "same")) if samples.size else samples
-    heard = np.flatnonzero(level > QUIET)
-    return samples[heard[0] : heard[-1] + 1] if heard.size else samples[:0]
+    heard = np.flatnonzero(level > quiet)
+    more = int(margin * rate)
+    return samples[max(0, heard[0] - more) : heard[-1] + 1 + more] if heard.size else samples[:0]
 
 
 def loudness(samples: Samples, rate: int) -> float:

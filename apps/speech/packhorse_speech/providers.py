@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,21 @@ class Provider(Protocol):
         """The voices of this machine; speakers without a voice get them in this order."""
 
     def speak(self, text: str, voice: str) -> Samples: ...
+
+
+@runtime_checkable
+class SsmlProvider(Protocol):
+    """A provider that also reads SSML."""
+
+    def speak_ssml(self, document: str, voice: str) -> Samples: ...
+
+
+@runtime_checkable
+class VaryingProvider(Protocol):
+    """A provider that can tell apart more speakers than it has voices."""
+
+    def variation(self, voice: str, n: int) -> str | None:
+        """Another voice, made from this one, for ``n`` from 1; None where there are no more."""
 
 
 @cache

@@ -27,6 +27,9 @@ FRESH = 2.0
 UNSAID = "What was sent"
 """Replaces the invalid value in messages where it may be or contain a secret."""
 
+UNIQUE_BY = "x-unique-by"
+"""Keyword of a list: all elements have this field, each with a value of its own, or none has it."""
+
 Json = Mapping[str, Any]
 Many = Literal["one", "many"]
 
@@ -47,6 +50,7 @@ class Published:
             validate_formats=True,
             formats={"date-time": _is_time},
             offline=True,
+            keywords={UNIQUE_BY: _UniqueBy},
             mask=UNSAID if self.plan.secrets else None,
         )
 
@@ -191,6 +195,9 @@ class Catalog:
 def _field_errors(error: jsonschema_rs.ValidationError, surplus: Mapping[str, Sequence[str]]) -> list[FieldError]:
     path = _path(error.instance_path)
     match error.kind:
+        case jsonschema_rs.ValidationErrorKind.Custom() if error.kind.keyword == UNIQUE_BY:
+            at, _, message = error.message.partition(" ")
+            return [{"field": path + at, "message": message}]
         case jsonschema_rs.ValidationErrorKind.Required():
             return [{"field": _join(path, error.kind.property), "message": "This is required"}]
         case jsonschema_rs.ValidationErrorKind.AdditionalProperties():
@@ -199,6 +206,26 @@ def _field_errors(error: jsonschema_rs.ValidationError, surplus: Mapping[str, Se
         case jsonschema_rs.ValidationErrorKind.Enum():
             return [validation.one_of(path, error.kind.options)]
     return [{"field": path, "message": error.message}]
+
+
+class _UniqueBy:
+    """Checks `UNIQUE_BY`. The message begins with the place of the first element that breaks the rule."""
+
+    def __init__(self, _parent: Json, field: str, _path: Sequence[str | int]) -> None:
+        self._field = field
+
+    def validate(self, value: Any) -> None:
+        if not isinstance(value, list):
+            return  # its type is reported
+        found = [each.get(self._field) if isinstance(each, Mapping) else None for each in value]
+        seen = set[str]()
+        for i, each in enumerate(found):
+            if (each is None) != (found[0] is None):
+                raise ValueError(f"[{i}].{self._field} All elements must have it, or none")
+            if each is not None and (key := repr(each)) in seen:
+                raise ValueError(f"[{i}].{self._field} It must not be the same as of another element")
+            if each is not None:
+                seen.add(key)
 
 
 def _path(steps: Sequence[str | int]) -> str:
