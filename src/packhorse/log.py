@@ -121,6 +121,15 @@ class Log:
         slots = ", ".join(f"{name}={count}" for name, count in queues.items())
         _say(INFO, "worker_started", "worker {worker} serves {slots}", worker=worker, slots=slots)
 
+    def views_installed(self, package: str) -> None:
+        _say(INFO, "views_installed", "carried out postgres.sql of {package}", package=package)
+
+    def views_missing(self, package: str, reason: str) -> None:
+        sentence = (
+            "the views of {package} are missing or old: {reason}. Let a role that may create them run a worker once"
+        )
+        _say(WARNING, "views_missing", sentence, package=package, reason=reason)
+
     def worker_drains(self, running: int, seconds: float) -> None:
         sentence = "no more claims; waiting up to {seconds:.0f} s for {running} running stages"
         _say(INFO, "worker_drains", sentence, running=running, seconds=seconds)
