@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 import soundfile
 
 from packhorse.testing import Bench, BenchJob
-from packhorse_speech import audio, audio_file, azure, espeak, providers
+from packhorse_speech import audio, audio_file, azure, evaluate, providers
 from packhorse_speech.app import Assignment, Dialogue, Turn, assigned, dialogue, speak
 from packhorse_speech.espeak import LANGUAGES, MEN, WOMEN, Espeak, spell_decimals
 from tests.apps.audio_analysis import phrases, pitch, read_audio
@@ -200,18 +199,23 @@ def test_a_quiet_consonant_is_not_cut_off() -> None:
         assert np.abs(kept).sum() > 0.999 * np.abs(whole).sum()
 
 
-def phonemes(text: str, voice: str = "cmn") -> str:
-    library, _ = espeak._library()
-    library.espeak_SetVoiceByName(voice.encode())
-    library.espeak_TextToPhonemes.restype = ctypes.c_char_p
-    data = ctypes.c_char_p(text.encode())
-    return str(library.espeak_TextToPhonemes(ctypes.byref(data), 1, 0).decode()).strip()
+def test_trimming_keeps_the_ends_of_words_in_every_voice() -> None:
+    engine = Espeak()
+
+    assert evaluate.cut_endings(engine, audio.trim) <= 2
+    assert evaluate.cut_endings(engine, lambda samples, rate: audio.trim(samples, rate, **evaluate.BEFORE)) > 80
+
+
+def test_word_errors_count_insertions_deletions_and_replacements() -> None:
+    assert evaluate.word_errors(["a", "b", "c", "d"], ["a", "x", "c", "c"]) == 2
+    assert evaluate.word_errors(["a", "b"], ["b", "c"]) == 2
+    assert evaluate.words("It's 5, isn't it?") == ["it's", "isn't", "it"]
 
 
 def test_a_decimal_point_is_said_in_mandarin() -> None:
-    assert phonemes(spell_decimals("3.5")) == phonemes("3点五")
-    assert phonemes("点") in phonemes(spell_decimals("3.5"))
-    assert phonemes("点") not in phonemes("3.5")
+    assert evaluate.phonemes(spell_decimals("3.5")) == evaluate.phonemes("3点五")
+    assert evaluate.phonemes("点") in evaluate.phonemes(spell_decimals("3.5"))
+    assert evaluate.phonemes("点") not in evaluate.phonemes("3.5")
     assert spell_decimals("版本1.2.3，10.25") == "版本1.2.3，10点二五"
     assert spell_decimals("<prosody rate='1.5'>0.5</prosody>") == "<prosody rate='1.5'>0点五</prosody>"
 
