@@ -17,7 +17,8 @@ from PIL import Image
 from packhorse import Secret
 from packhorse.testing import Bench, BenchJob
 from packhorse_fetch import codes, config, feeds, fields, kinds, sample
-from packhorse_fetch.app import ALLOW, Fetch, Report, Source, download, fetch, process, remembered, unchanged
+from packhorse_fetch.app import ALLOW, Fetch, Report, Source, download, fetch, process, remembered, type_of, unchanged
+from packhorse_fetch.examine import Findings, examine
 from tests.servers.web import Answer, Asked, Web, answering, by_path, dropping, in_turn, web_aside
 
 README = Path(__file__).parents[2] / "apps" / "fetch" / "README.md"
@@ -123,7 +124,7 @@ def test_atom_and_rss_have_one_shape() -> None:
       <link href="https://stable.example/1"/><updated>2026-01-01T00:00:00Z</updated><summary>All of them</summary>
       </entry></feed>"""
 
-    assert feeds.feed(atom) == {
+    assert feeds.feed(atom.decode()) == {
         "title": "Stable",
         "link": "https://stable.example/",
         "entries": [
@@ -207,10 +208,6 @@ def bomb() -> Answer:
     return answering(200, gzip.compress(b"\0" * 100_000_000, mtime=0), content_encoding="gzip")
 
 
-LAUGHS = b"""<?xml version="1.0"?><!DOCTYPE rss [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>
-<rss><channel><title>&b;</title></channel></rss>"""
-OUTSIDE = b"""<?xml version="1.0"?><!DOCTYPE rss [<!ENTITY a SYSTEM "file:///etc/passwd">]><rss>&a;</rss>"""
-
 AGAIN: dict[str, tuple[Answer, str]] = {
     "slow": (slow, "TIMEOUT"),
     "silent": (silent, "TIMEOUT"),
@@ -231,16 +228,6 @@ FINAL: dict[str, tuple[Answer, str]] = {
     "private": (answering(301, location="http://[::ffff:10.0.0.1]/"), "BLOCKED_ADDRESS"),
     "file": (answering(302, location="file:///etc/passwd"), "BLOCKED_ADDRESS"),
     "packed": (answering(200, b"no gzip", content_encoding="gzip"), "BAD_ENCODING"),
-    "picture": (answering(200, b"\x89PNG\r\n\x1a\nno", content_type="image/png"), "BAD_IMAGE"),
-    "svg": (answering(200, b"<svg/>", content_type="image/png"), "BAD_IMAGE"),
-    "json": (answering(200, b'{"a":', content_type="application/json"), "BAD_JSON"),
-    "deep": (answering(200, b"[" * 100_000, content_type="application/json"), "BAD_JSON"),
-    "nan": (answering(200, b'{"a": NaN}', content_type="application/json"), "BAD_JSON"),
-    "xml": (answering(200, b"<rss><channel>", content_type="text/xml"), "BAD_FEED"),
-    "nofeed": (answering(200, b"<svg/>", content_type="text/xml"), "BAD_FEED"),
-    "laughs": (answering(200, LAUGHS, content_type="text/xml"), "BAD_FEED"),
-    "outside": (answering(200, OUTSIDE, content_type="text/xml"), "BAD_FEED"),
-    "nested": (answering(200, b"<rss>" * 1000 + b"</rss>" * 1000, content_type="text/xml"), "BAD_FEED"),
 }
 
 
@@ -316,13 +303,204 @@ def test_loopback_is_blocked_unless_the_operator_allows_it(
     assert (job.error.code, job.attempts_of(download), server.connections) == ("BLOCKED_ADDRESS", 1, 0)
 
 
-def test_a_picture_that_is_too_large_is_not_even_decoded(
-    packhorse: Bench, server: Web, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("packhorse_fetch.images.MOST_POINTS", 640 * 400 - 1)
-    server.answer = answering(200, png(sample.picture()), content_type="image/png")
+# What cannot be read is kept all the same.
 
-    assert failed(packhorse, server.url).record.error.code == "IMAGE_TOO_LARGE"  # type: ignore[union-attr]
+LAUGHS = b"""<?xml version="1.0"?><!DOCTYPE rss [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>
+<rss><channel><title>&b;</title></channel></rss>"""
+OUTSIDE = b"""<?xml version="1.0"?><!DOCTYPE rss [<!ENTITY a SYSTEM "file:///etc/passwd">]>
+<rss><channel><title>&a;</title></channel></rss>"""
+
+UNREADABLE: dict[str, tuple[bytes, str, str]] = {
+    "picture": (b"\x89PNG\r\n\x1a\nno", "image/png", "BAD_IMAGE"),
+    "drawing": (b"<svg/>", "image/png", "WRONG_TYPE"),
+    "apology": (b"<!doctype html><title>Sorry</title>", "application/json", "WRONG_TYPE"),
+    "json": (b'{"a":', "application/json", "BAD_JSON"),
+    "deep": (b"[" * 100_000, "application/json", "BAD_JSON"),
+    "nan": (b'{"a": NaN}', "application/json", "BAD_JSON"),
+    "open": (b"<rss><channel><title>Half", "text/xml", "BROKEN_FEED"),
+    "no-feed": (b"<catalog/>", "application/rss+xml", "BAD_FEED"),
+    "nested": (b"<rss>" * 1000 + b"</rss>" * 1000, "text/xml", "BAD_FEED"),
+    "bytes": (b'{"a": "' + b"\xff\xfe" * 40 + "né".encode() * 20 + b'"}', "application/json", "GUESSED_CHARSET"),
+    "a-byte": (b'{"a": "' + b"a" * 500 + b'\xff"}', "application/json", "BAD_CHARSET"),
+}
+
+
+def looked_into(folder: Path, data: bytes, content_type: str = "", **wanted: str) -> Findings:
+    path = folder / "original"
+    path.write_bytes(data)
+    return examine(path, type_of(path, content_type), content_type, wanted, folder / "thumbnail.png")
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_what_cannot_be_read_is_a_warning(tmp_path: Path, case: str) -> None:
+    data, content_type, code = UNREADABLE[case]
+
+    found = looked_into(tmp_path, data, content_type)
+
+    assert code in [warning.code for warning in found.warnings]
+    assert code in codes.WARNINGS
+
+
+def test_the_original_is_kept_and_said_to_be_stored_though_it_cannot_be_read(packhorse: Bench, server: Web) -> None:
+    server.answer = answering(200, b'{"a":', content_type="application/json")
+
+    job, report = fetched(packhorse, f"{server.url}/x", fields={"a": "a"})
+
+    assert job.artifacts["download/original.json"].read_bytes() == b'{"a":'
+    assert [(warning.code, warning.message) for warning in report.warnings] == [
+        ("BAD_JSON", report.warnings[0].message)
+    ]
+    assert report.missing == ["a"]
+    assert report.message.startswith("Fetched json: stored original.json, meta.json (application/json, 5 bytes). Mis")
+    assert "BAD_JSON: It cannot be read as JSON" in report.message
+    assert report.output is not None
+    assert report.output.artifact == "download/original.json"
+    assert json.loads(job.artifacts["process/meta.json"].read_bytes())["warnings"][0]["code"] == "BAD_JSON"
+
+
+@pytest.mark.parametrize(("data", "code"), [(b'{"a":', "BAD_JSON"), (b'{"b": 1}', "MISSING_FIELDS")])
+def test_what_a_schedule_requires_fails_the_job_at_once(packhorse: Bench, server: Web, data: bytes, code: str) -> None:
+    server.answer = answering(200, data, content_type="application/json")
+
+    job = failed(packhorse, server.url, required=True, fields={"a": "a"})
+
+    assert job.error is not None
+    assert (job.error.code, job.error.permanent, job.attempts_of(process)) == (code, True, 1)
+    assert job.artifacts["download/original.json"].read_bytes() == data
+
+
+def test_a_picture_that_is_too_large_is_not_even_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("packhorse_fetch.images.MOST_POINTS", 640 * 400 - 1)
+
+    found = looked_into(tmp_path, png(sample.picture()))
+
+    assert ([each.code for each in found.warnings], found.image) == (["IMAGE_TOO_LARGE"], None)
+
+
+@pytest.mark.parametrize("data", [LAUGHS, OUTSIDE], ids=["laughs", "outside"])
+def test_entities_that_a_feed_declares_are_not_expanded(tmp_path: Path, data: bytes) -> None:
+    found = looked_into(tmp_path, data, "text/xml")
+
+    assert found.fields in ({"title": "&b;"}, {"title": "&a;"})
+
+
+# What it is, by its content.
+
+PLAIN_RSS = '<rss version="0.91"><channel><title>Nouvelles du café &mdash; été</title></channel></rss>'
+CHINESE = "<rss version='2.0'><channel><title>新聞中文網</title></channel></rss>"
+RDF = """<?xml version="1.0" encoding="{charset}"?>
+<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns="http://purl.org/rss/1.0/">
+<channel rdf:about="https://a.example/"><title>馬</title><link>https://a.example/</link></channel>
+<item rdf:about="https://a.example/1"><title>一</title><link>https://a.example/1</link></item></rdf:RDF>"""
+
+
+def declaring(charset: str, text: str) -> bytes:
+    return f'<?xml version="1.0" encoding="{charset}"?>{text}'.encode(charset)
+
+
+@pytest.mark.parametrize("charset", ["gb2312", "gbk", "gb18030", "big5", "euc-kr", "shift_jis", "utf-16", "cp1251"])
+@pytest.mark.parametrize("where", ["document", "header"])
+def test_a_declared_charset_is_decoded(tmp_path: Path, charset: str, where: str) -> None:
+    words = {"euc-kr": "말", "shift_jis": "馬がいる", "big5": "新聞中文網", "utf-16": "馬é", "cp1251": "Лошадь"}
+    text = words.get(charset, "新闻中文网")
+    rss = f"<rss><channel><title>{text}</title></channel></rss>"
+    data = (
+        declaring(charset, rss)
+        if where == "document"
+        else json.dumps({"title": text}, ensure_ascii=False).encode(charset)
+    )
+
+    found = looked_into(tmp_path, data, "text/xml" if where == "document" else f"application/json; charset={charset}")
+
+    assert (found.fields, found.warnings) == ({"title": text}, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("caf&eacute; &amp; cr&egrave;me", "café & crème"),
+        ("caf&amp;eacute; &lt;b&gt;noir&lt;/b&gt;", "café noir"),
+        ("<![CDATA[caf&eacute; <i>noir</i>]]>", "café noir"),
+        ("R&D for 1 &lt; 2 &#151; &nosuch;", "R&D for 1 < 2 — &nosuch;"),
+    ],
+)
+def test_entities_of_html_are_decoded_in_a_feed(tmp_path: Path, text: str, title: str) -> None:
+    doctype = (
+        '<!DOCTYPE rss PUBLIC "-//Netscape Communications//DTD RSS 0.91//EN" "http://my.netscape.com/rss-0.91.dtd">'
+    )
+    data = f'<?xml version="1.0" encoding="ISO-8859-1"?>{doctype}<rss version="0.91"><channel><title>{text}</title>'
+
+    found = looked_into(tmp_path, f"{data}<link>https://a.example/</link></channel></rss>".encode(), "text/xml")
+
+    assert (found.fields, found.warnings) == ({"title": title, "link": "https://a.example/"}, [])
+
+
+@pytest.mark.parametrize(
+    ("data", "content_type", "kind", "suffix"),
+    [
+        (RDF.format(charset="utf-8").encode(), "application/rdf+xml", "feed", "xml"),
+        (sample.NEWS.encode(), "text/html; charset=utf-8", "feed", "xml"),
+        (sample.NEWS.encode(), "text/plain", "feed", "xml"),
+        (b' {"count": 2}', "text/plain", "json", "json"),
+        (b'[{"count": 2}]\n', "text/html", "json", "json"),
+        (b"\xff\xd8\xff\xe0", "text/html", "image", "jpg"),
+        (b"<!-- x -->\n<!DOCTYPE html><html></html>", "", "page", "html"),
+        (b"<?xml version='1.0'?><catalog/>", "text/xml", "xml", "xml"),
+        (b"[note] not JSON", "text/plain", "other", "txt"),
+        (b"<3 horses", "text/plain", "other", "txt"),
+        (b"\0\0\1\0\1\0\x10\x10\0\0", "image/vnd.microsoft.icon", "image", "ico"),
+    ],
+)
+def test_the_content_says_what_it_is(tmp_path: Path, data: bytes, content_type: str, kind: str, suffix: str) -> None:
+    (tmp_path / "file").write_bytes(data)
+
+    found = type_of(tmp_path / "file", content_type)
+
+    assert (kinds.kind(found), kinds.suffix(found, "https://a.example/")) == (kind, suffix)
+
+
+def test_rss_1_has_its_fields_whatever_the_server_calls_it(tmp_path: Path) -> None:
+    data = RDF.format(charset="big5").encode("big5")
+
+    found = looked_into(
+        tmp_path, data, "application/rdf+xml", title="title", ids="entries[*].id", when="entries[*].published"
+    )
+
+    assert found.fields == {"title": "馬", "ids": ["https://a.example/1"]}
+    assert found.missing == ["when"]
+
+
+def test_a_page_says_what_it_is_about(tmp_path: Path) -> None:
+    page = """<html lang="zh"><head><meta charset="gbk"><title>马 &amp; 人</title><meta name=description content="马">
+      <link rel=alternate type="application/rss+xml" href="/feed"><link rel=canonical href="https://a.example/b">
+      </head><body><svg><title>no</title></svg></body></html>"""
+
+    found = looked_into(tmp_path, page.encode("gbk"), "text/html", title="title", feeds="feeds[*].link", image="image")
+
+    assert found.fields == {"title": "马 & 人", "feeds": ["/feed"]}
+    assert (found.missing, found.charset) == (["image"], "gb18030")
+
+
+@pytest.mark.parametrize("format", ["AVIF", "BMP", "TIFF", "ICO", "JPEG2000"])
+def test_pictures_of_other_formats_are_measured(tmp_path: Path, format: str) -> None:
+    made = io.BytesIO()
+    sample.picture().resize((64, 40)).save(made, format, **({"sizes": [(64, 40)]} if format == "ICO" else {}))
+
+    found = looked_into(tmp_path, made.getvalue(), "text/html")
+
+    assert found.image is not None
+    assert (found.image.format, found.image.width, found.image.height) == (format, 64, 40)
+    assert (tmp_path / "thumbnail.png").exists()
+
+
+def test_grey_of_sixteen_bits_keeps_its_shades(tmp_path: Path) -> None:
+    grey = Image.new("I;16", (100, 100), 60_000)
+    grey.paste(20_000, (0, 0, 100, 50))
+
+    found = looked_into(tmp_path, png(grey))
+
+    assert found.image is not None
+    assert sorted(colour.hex for colour in found.image.colours) == ["#000000", "#ffffff"]
 
 
 # Keys.
@@ -344,6 +522,22 @@ def test_keys_are_sent_and_nowhere_to_be_seen(packhorse: Bench, server: Web) -> 
     written = job.artifacts["process/meta.json"].read_text() + repr(job.record) + repr(job.events) + "".join(job.log)
     assert "hush" not in written
     assert "s3cr3t!" not in written
+
+
+def test_a_key_that_the_server_repeats_is_masked_in_everything_we_write(packhorse: Bench, server: Web) -> None:
+    """The body is the server's: it is kept as it came."""
+    body = b'{"asked": "/x?api_key=hush+hush", "token": "czNjcjN0IQ==", "plain": "hush hush"}'
+    server.answer = answering(200, body, content_type="application/json", etag='"hush hush"')
+
+    job, report = fetched(
+        packhorse, server.url, params={"api_key": Secret("hush hush")}, headers={"X-Token": Secret("s3cr3t!")}
+    )
+
+    meta = job.artifacts["process/meta.json"].read_text()
+    assert "hush" not in meta + repr(report)
+    assert "czNjcjN0IQ" not in meta + repr(report)
+    assert json.loads(meta)["fields"]["plain"] == "••••"
+    assert job.artifacts["download/original.json"].read_bytes() == body
 
 
 def test_keys_do_not_travel_where_everybody_can_read_them(packhorse: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,9 +623,10 @@ def test_a_file_that_is_wrong_says_where(tmp_path: Path, text: str, why: str) ->
 def test_the_readme_lists_every_code_once_and_what_becomes_of_it() -> None:
     told = README.read_text()
 
-    for code, meaning in {**codes.AGAIN, **codes.FINAL}.items():
+    for code, meaning in {**codes.AGAIN, **codes.FINAL, **codes.WARNINGS}.items():
+        becomes = "warning" if code in codes.WARNINGS else "yes" if code in codes.AGAIN else "no"
         assert told.count(f"| `{code}` |") == 1
-        assert f"| `{code}` | {'yes' if code in codes.AGAIN else 'no'} | {meaning} |" in told
+        assert f"| `{code}` | {becomes} | {meaning} |" in told
 
 
 def test_every_code_that_the_cases_show_is_a_known_one() -> None:
@@ -448,7 +643,7 @@ def test_every_code_that_the_cases_show_is_a_known_one() -> None:
         ("image/PNG; x=y", b"", "image/png"),
         ("", b"\xff\xd8\xff\xe0", "image/jpeg"),
         ("application/octet-stream", b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),
-        ("", b"\xef\xbb\xbf {", "application/json"),
+        ("", b"\xef\xbb\xbf {}", "application/json"),
         ("", b"<?xml ", "application/xml"),
         ("", b"who knows", "application/octet-stream"),
     ],

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -164,9 +165,15 @@ def test_a_run_says_all_that_is_known_of_a_firing(on: tuple[Stand, Site]) -> Non
     newer, run = at.client.schedule_runs("told")["items"]
     assert newer["tick"] > run["tick"]
     assert (run["schedule_id"], run["trace_id"], run["job_id"]) == ("told", job["trace_id"], job["job_id"])
-    assert (run["status"], run["started_at"], run["message"]) == ("completed", job["started_at"], "")
+    assert (run["status"], run["started_at"]) == ("completed", job["started_at"])
+    assert run["message"] == "Fetched json: stored original.json, meta.json (application/json, 2 bytes)."
     assert isinstance(run["duration_ms"], int)
-    assert run["output_url"].endswith(f"/jobs/{job['job_id']}/result")
+    assert run["output_url"].endswith(f"/jobs/{job['job_id']}/artifacts/download/original.json")
+    with urlopen(at.server.url + run["output_url"]) as answer:
+        assert answer.read() == b"{}"
+    assert newer["message"].startswith("Not changed since")
+    assert newer["output_url"] == run["output_url"]  # the file is that of the run which fetched it
+    assert job["alias"]["status"] == "success"
 
 
 def test_the_key_is_nowhere_to_be_seen(on: tuple[Stand, Site]) -> None:

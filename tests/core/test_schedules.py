@@ -286,3 +286,20 @@ def test_the_end_of_a_job_is_the_end_of_its_run_and_a_retry_opens_it() -> None:
 
     assert note(NotedRun("cancelled", "j", "", "", NOON + 0.5, NOON + 1), is_open=False) in ended.effects
     assert note(NotedRun("fired", "j", "")) in again.effects
+
+
+def test_a_result_says_what_its_run_shows() -> None:
+    found = schedules.summarize(b'{"message": "Stored.", "output": {"job_id": "j", "artifact": "a/b.txt"}, "x": [1]}')
+
+    assert (found.message, found.address) == ("Stored.", "j/a/b.txt")
+
+
+@pytest.mark.parametrize("result", [b"1", b"[]", b'{"message": 1}', b'{"output": "x"}', b"null"])
+def test_a_result_that_has_something_else_there_says_nothing(result: bytes) -> None:
+    assert schedules.summarize(result) == schedules.Summary()
+
+
+def test_a_long_message_of_a_result_is_cut() -> None:
+    found = schedules.summarize(json.encode({"message": "x" * 5000, "output": {"job_id": "j", "artifact": "a"}}))
+
+    assert (len(found.message), found.address) == (schedules.MAX_SUMMARY, "")

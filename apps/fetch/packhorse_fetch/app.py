@@ -1,4 +1,4 @@
-"""The pipeline: fetched within limits, kept as it came, and looked into."""
+"""The pipeline: fetch within limits, keep the file as it came, and look into it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import msgspec
 from msgspec import Meta
 
 from packhorse import App, Context, Fetched, Fetcher, File, OutboundFailed, Params, Permanent, Revive, Secret, needs
-from packhorse_fetch import codes, config, feeds, fields, images, kinds
+from packhorse_fetch import codes, config, fields, images, kinds
+from packhorse_fetch.charsets import HEAD
+from packhorse_fetch.examine import Findings, Trouble, examine
 
 ALLOW = "FETCH_ALLOW"
 """The setting that names hosts and networks which may be fetched from though they are not public."""
@@ -21,9 +23,8 @@ KEEP = timedelta(days=7)
 AFRESH = KEEP - timedelta(days=1)
 """What has not changed for so long is fetched again all the same, so that there is always a copy."""
 SILENCE = 15.0
-HEAD = 64
 
-app = App("fetch")
+app = App("fetch", statuses={"completed": "success", "failed": "error"})
 
 Secrets = Annotated[dict[str, Secret], Meta(max_length=50)]
 
@@ -36,8 +37,11 @@ class Fetch(Params):
     """Added to the query of the address. What everybody may see can stand in the address itself."""
     headers: Secrets = {}  # noqa: RUF012
     post_process: bool = True
+    """Look into the file: measure pictures, take fields out of JSON, feeds and pages."""
+    required: bool = False
+    """Fail the job if the file cannot be read or a field is missing. By default that is a warning."""
     fields: Annotated[dict[str, Annotated[str, Meta(pattern=fields.PATH)]], Meta(max_length=100)] = {}  # noqa: RUF012
-    """What is taken out of JSON or a feed, by name: `{"titles": "entries[*].title"}`."""
+    """What is taken out of JSON, a feed or a page, by name: `{"titles": "entries[*].title"}`."""
     timeout_s: Annotated[float, Meta(gt=0, le=300)] = 30.0
     max_bytes: Annotated[int, Meta(ge=1, le=1024**3)] = 50 * 1024**2
     max_redirects: Annotated[int, Meta(ge=0, le=10)] = 3
@@ -51,6 +55,9 @@ class Source(msgspec.Struct, frozen=True):
     is_unchanged: bool
     fetched_at: str
     media_type: str = ""
+    """By the content of the file."""
+    declared_type: str = ""
+    """What the server says, with its parameters."""
     size: int = 0
     sha256: str = ""
     etag: str | None = None
@@ -63,15 +70,26 @@ class Download(msgspec.Struct, frozen=True):
     """None if it is as it was."""
 
 
+class Output(msgspec.Struct, frozen=True):
+    """The fetched file: of this job, or of an earlier one if it has not changed since."""
+
+    job_id: str
+    artifact: str
+
+
 class Report(msgspec.Struct, frozen=True):
     """What became of it; the same, without the line about a change, is in ``meta.json``."""
 
     source: Source
     message: str
+    output: Output | None = None
+    kind: kinds.Kind | None = None
+    charset: str | None = None
     image: images.Picture | None = None
     fields: dict[str, Any] | None = None
     missing: list[str] | None = None
     """Names of fields that lead nowhere."""
+    warnings: list[Trouble] = []
 
 
 fetch = app.pipeline(
@@ -104,8 +122,7 @@ def download(ctx: Context, p: Fetch) -> Download:
     if found.is_unchanged and last is not None:
         ctx.log.info("Not changed since %s.", last.fetched_at)
         return Download(msgspec.structs.replace(last, status=found.status, is_unchanged=True), None)
-    with path.open("rb") as file:
-        kind = kinds.media_type(found.headers.get("content-type", ""), file.read(HEAD))
+    kind = type_of(path, found.headers.get("content-type", ""))
     original = File(path, f"original.{kinds.suffix(kind, p.fetch_url)}")
     ctx.log.info("%d bytes of %s.", found.size, kind)
     return Download(source_of(found, kind, original, shown_url(found.url, p)), original)
@@ -115,19 +132,50 @@ def download(ctx: Context, p: Fetch) -> Download:
 def process(ctx: Context, p: Fetch, got: Download = needs(download)) -> Report:
     if got.original is None:
         return unchanged(ctx.previous, got.source)
-    report = Report(got.source, f"Fetched {got.source.size} bytes of {got.source.media_type}.")
-    kind = kinds.kind(got.source.media_type) if p.post_process else "other"
-    if kind == "image":
-        thumbnail = ctx.scratch / "thumbnail.png"
-        report = msgspec.structs.replace(report, image=images.looked_at(got.original.path, thumbnail))
+    thumbnail, source = ctx.scratch / "thumbnail.png", got.source
+    found = None
+    if p.post_process:
+        path = got.original.path
+        found = examine(path, source.media_type, source.declared_type, p.fields, thumbnail, source.url)
+        if p.required:
+            check(found)
+    stored = [got.original.name, "meta.json", *(["thumbnail.png"] if thumbnail.exists() else [])]
+    report = report_of(source, found, stored, Output(ctx.job_id, f"download/{got.original.name}"))
+    if thumbnail.exists():
         ctx.artifact("thumbnail.png", thumbnail)
-    elif kind != "other":
-        data = got.original.read_bytes()
-        document = fields.json_document(data) if kind == "json" else feeds.feed(data)
-        found, missing = fields.selected(document, p.fields)
-        report = msgspec.structs.replace(report, fields=found, missing=missing)
-    ctx.artifact("meta.json", msgspec.json.format(msgspec.json.encode(report), indent=2))
+    # Servers repeat keys in what they answer. The fetched file is theirs; what we write of it has none of them.
+    ctx.artifact("meta.json", ctx.redact(msgspec.json.format(msgspec.json.encode(report), indent=2).decode()).encode())
     return report
+
+
+def check(found: Findings) -> None:
+    """Raise Permanent for what a schedule without `required` only warns of."""
+    if found.warnings:
+        raise Permanent(found.warnings[0].message, code=found.warnings[0].code)
+    if found.missing:
+        raise Permanent(f"It has no {', '.join(found.missing)}.", code="MISSING_FIELDS")
+
+
+def report_of(source: Source, found: Findings | None, stored: list[str], output: Output) -> Report:
+    what = "file" if found is None or found.kind in ("other", "xml") else found.kind
+    message = f"Fetched {what}: stored {', '.join(stored)} ({source.media_type}, {source.size} bytes)."
+    if found is None:
+        return Report(source, message, output)
+    if found.missing:
+        message += f" Missing: {', '.join(found.missing)}."
+    for warning in found.warnings:
+        message += f" {warning.code}: {warning.message}"
+    return Report(
+        source=source,
+        message=message,
+        output=output,
+        kind=found.kind,
+        charset=found.charset,
+        image=found.image,
+        fields=found.fields,
+        missing=None if found.fields is None and not found.missing else found.missing,
+        warnings=found.warnings,
+    )
 
 
 def fetcher(p: Fetch) -> Fetcher:
@@ -142,6 +190,13 @@ def fetcher(p: Fetch) -> Fetcher:
     )
 
 
+def type_of(path: Path, content_type: str) -> str:
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+        file.seek(max(0, path.stat().st_size - kinds.BOUNDARY))
+        return kinds.media_type(content_type, head, file.read())
+
+
 def remembered(previous: Any) -> Source | None:
     """What the run before knows of it, if that is young enough for its copy to be there for another day."""
     try:
@@ -153,12 +208,12 @@ def remembered(previous: Any) -> Source | None:
 
 def unchanged(previous: Any, source: Source) -> Report:
     """What the run before found in it still holds, so whoever looks at the newest run sees it there."""
-    report = Report(source, f"Not changed since {source.fetched_at}.")
+    message = f"Not changed since {source.fetched_at}."
     try:
         last = msgspec.convert(previous, Report)
     except msgspec.ValidationError:
-        return report
-    return msgspec.structs.replace(report, image=last.image, fields=last.fields, missing=last.missing)
+        return Report(source, message)
+    return msgspec.structs.replace(last, source=source, message=message)
 
 
 def source_of(found: Fetched, media_type: str, original: File, url: str) -> Source:
@@ -168,6 +223,7 @@ def source_of(found: Fetched, media_type: str, original: File, url: str) -> Sour
         is_unchanged=False,
         fetched_at=datetime.now(UTC).isoformat(timespec="seconds"),
         media_type=media_type,
+        declared_type=found.headers.get("content-type", ""),
         size=found.size,
         sha256=original.sha256,
         etag=found.headers.get("etag"),

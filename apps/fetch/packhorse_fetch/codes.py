@@ -1,4 +1,4 @@
-"""What may go wrong with a fetch: each code once, and whether trying again may help."""
+"""What may go wrong with a fetch: each code once, whether another attempt may help, and what is only a warning."""
 
 from __future__ import annotations
 
@@ -6,34 +6,43 @@ from collections.abc import Mapping
 
 AGAIN: Mapping[str, str] = {
     "TIMEOUT": "The server took longer than `timeout_s`, or was silent for 15 seconds.",
-    "UNREACHABLE": "Nobody could be connected to.",
+    "UNREACHABLE": "No connection could be made.",
     "NOT_RESOLVED": "No name server knows the host.",
-    "BAD_ANSWER": "The connection broke off, less came than was announced, or it was no HTTP.",
-    "HTTP_408": "The server waited too long for us.",
-    "HTTP_425": "The server wants to be asked a little later.",
-    "HTTP_429": "The server is asked too often.",
+    "BAD_ANSWER": "The connection broke, the body was shorter than announced, or the answer was not HTTP.",
+    "HTTP_408": "The server timed out while it waited for the request.",
+    "HTTP_425": "The server asks to be called a little later.",
+    "HTTP_429": "The server is called too often.",
     "HTTP_500": "The server failed; the same for every other status from 500 on.",
-    "HTTP_502": "What the server asks failed.",
-    "HTTP_503": "The server is busy or closed.",
-    "HTTP_504": "What the server asks took too long.",
+    "HTTP_502": "A server behind the server failed.",
+    "HTTP_503": "The server is overloaded or closed.",
+    "HTTP_504": "A server behind the server took too long.",
 }
-"""Tried again at once, and when all attempts are used up begun again later, by itself."""
+"""Retried at once; when all attempts are used up, the job is retried later by itself."""
 
 FINAL: Mapping[str, str] = {
-    "HTTP_404": "There is nothing there; the same for every other status below 500 that is not listed.",
-    "BLOCKED_ADDRESS": "The address, or one that it led to, is not public, or not fetched from on principle.",
-    "TOO_LARGE": "There is more of it than `max_bytes`, as it comes or unpacked.",
-    "TOO_MANY_REDIRECTS": "It led on and on, more than `max_redirects` times.",
-    "BAD_REDIRECT": "It led from https to http.",
-    "BAD_HEADER": "One of the `headers` cannot be sent: it has a line end in it, or is not yours to set.",
-    "BAD_ENCODING": "It is packed in a way that cannot be unpacked.",
-    "TLS_FAILED": "The certificate is not good for that name.",
-    "BAD_IMAGE": "It says that it is a picture, and cannot be read as one.",
-    "IMAGE_TOO_LARGE": "The picture has more than 50 million points.",
-    "BAD_JSON": "It says that it is JSON, and is not.",
-    "BAD_FEED": "It says that it is XML, and is no feed, or one that declares entities.",
+    "HTTP_404": "There is nothing at the address; the same for every other status below 500 that is not listed.",
+    "BLOCKED_ADDRESS": "The address, or one that it redirects to, is not public, or is blocked on principle.",
+    "TOO_LARGE": "The body is larger than `max_bytes`, as it comes or unpacked.",
+    "TOO_MANY_REDIRECTS": "The server redirects more than `max_redirects` times.",
+    "BAD_REDIRECT": "The server redirects from https to http.",
+    "BAD_HEADER": "One of the `headers` cannot be sent: it contains a line end, or the request sets it itself.",
+    "BAD_ENCODING": "The body is compressed in a way that cannot be unpacked.",
+    "TLS_FAILED": "The certificate is not valid for that name.",
 }
 """The same would come of every other attempt."""
+
+WARNINGS: Mapping[str, str] = {
+    "BAD_IMAGE": "The file is declared as a picture, or begins like one, and cannot be read as one.",
+    "IMAGE_TOO_LARGE": "The picture has more than 50 million pixels.",
+    "BAD_JSON": "The file is declared as JSON and cannot be read as JSON.",
+    "BAD_FEED": "The file is declared as a feed and is none.",
+    "BROKEN_FEED": "The feed is not well-formed XML. What could be made out was read.",
+    "BAD_CHARSET": "Some characters do not exist in the charset. They were replaced by \ufffd.",
+    "GUESSED_CHARSET": "The charset is not declared, or the file does not fit the declared one. It was guessed.",
+    "WRONG_TYPE": "The server declares a picture, JSON or a feed, and the file is something else.",
+    "MISSING_FIELDS": "Fields that the schedule asks for are not in the file; `missing` lists them.",
+}
+"""The file is stored and published all the same. With `required`, the job fails with the code, and is not retried."""
 
 
 def is_final(code: str) -> bool:

@@ -29,9 +29,14 @@ def selected(document: Any, paths: Mapping[str, str]) -> tuple[dict[str, Any], l
     return {name: value for name, value in found.items() if value is not MISSING}, missing
 
 
-def json_document(data: bytes) -> Any:
+def is_empty(value: Any) -> bool:
+    """Whether a document says nothing there: a feed or a page has all fields, with null for what is not in it."""
+    return value is None or (isinstance(value, list) and bool(value) and all(each is None for each in value))
+
+
+def json_document(text: str) -> Any:
     try:
-        return json.loads(data, parse_constant=_refused)
+        return json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
         raise Permanent(f"It cannot be read as JSON: {error}", code="BAD_JSON") from error
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import cast
 
 import msgspec
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from packhorse import Permanent
 
-FORMATS = ("JPEG", "PNG", "GIF", "WEBP")
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "BMP", "TIFF", "ICO", "JPEG2000", "CUR", "DIB")
 MOST_POINTS = 50_000_000
 """A small file may claim to be a huge picture, and needs four bytes for each point."""
 THUMBNAIL = (256, 256)
@@ -40,20 +40,43 @@ def looked_at(path: Path, thumbnail: Path) -> Picture:
     """Writes the thumbnail, too: a PNG, since what is small should be exact."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # we look ourselves
+            warnings.simplefilter("ignore")  # of decompression bombs, which we look for ourselves, and of odd metadata
             with Image.open(path, formats=FORMATS) as picture:
                 if picture.width * picture.height > MOST_POINTS:
                     raise Permanent(f"The picture is {picture.width} x {picture.height}.", code="IMAGE_TOO_LARGE")
-                seen = ImageOps.exif_transpose(picture).convert("RGBA")
+                seen = _in_colour(_upright(picture))
                 found = Picture(picture.format or "", seen.width, seen.height, _colours(seen))
+            seen.thumbnail(THUMBNAIL, Image.Resampling.LANCZOS)
+            is_solid = seen.getchannel("A").getextrema() == (255, 255)
+            (seen.convert("RGB") if is_solid else seen).save(thumbnail, "PNG")
+    except (Permanent, MemoryError):
+        raise
     except Image.DecompressionBombError as error:
         raise Permanent(str(error), code="IMAGE_TOO_LARGE") from error
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        raise Permanent(f"It cannot be read as a picture: {error}", code="BAD_IMAGE") from error
-    seen.thumbnail(THUMBNAIL, Image.Resampling.LANCZOS)
-    is_solid = seen.getchannel("A").getextrema() == (255, 255)
-    (seen.convert("RGB") if is_solid else seen).save(thumbnail, "PNG")
+    except Exception as error:  # broad: on a damaged file its decoders raise whatever comes to their mind
+        raise Permanent(
+            f"It cannot be read as a picture: {str(error) or type(error).__name__}", code="BAD_IMAGE"
+        ) from error
     return found
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    """Turned as its EXIF says; as it is stored, if that cannot be read."""
+    picture.load()
+    try:
+        return ImageOps.exif_transpose(picture)
+    except Exception:  # broad: it is written by cameras and editors, and damaged by both
+        return picture
+
+
+def _in_colour(picture: Image.Image) -> Image.Image:
+    """Grey of more than eight bits is brought to eight by its own range: Pillow would cut it off at 255."""
+    if picture.mode.startswith(("I", "F")):
+        exact = picture.convert("F")
+        low, high = cast(tuple[float, float], exact.getextrema())
+        scale = 255 / (high - low) if high > low else 1.0
+        picture = exact.point(lambda value: value * scale - low * scale).convert("L")
+    return picture.convert("RGBA")
 
 
 def _colours(picture: Image.Image) -> list[Colour]:

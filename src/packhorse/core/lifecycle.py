@@ -18,7 +18,7 @@ from packhorse.core.changes import AT_ONCE, Change, Effect, Guard
 from packhorse.core.failures import new_revival, put_action
 from packhorse.core.models import Event, Failure, Firing, Job, Result, Spec, Stage, Stopping, Task, TaskId
 from packhorse.core.plan import TERMINAL, Need, Plan, StagePlan, Status, TaskStatus, purge_at
-from packhorse.core.schedules import NotedRun, RunStatus, run_index, run_ref
+from packhorse.core.schedules import NotedRun, RunStatus, Summary, run_index, run_ref, summarize
 from packhorse.core.webhooks import job_delivery, put_delivery
 from packhorse.errors import JobNotFound, LeaseLost, NotAllowed
 
@@ -155,6 +155,8 @@ def finish(job: Job, at: TaskId, *, token: str, result: Result, width: int | Non
     draft.put(at, replace(task, status=T_COMPLETED, token=None, ended_at=now, is_alone=False))
     draft.say("stage_completed", **_where(job, at), attempt=task.attempt)
     draft.widen(at.stage, width)
+    if job.firing is not None and at.stage in [stage.name for stage in job.plan.sinks]:
+        draft.summary = summarize(result.value)
     return _go_on(draft, now)
 
 
@@ -359,6 +361,7 @@ class _Draft:
         self.guards: list[Guard] = []
         self.effects: list[Effect] = []
         self.events: list[Event] = []
+        self.summary = Summary()
 
     def set(self, **fields: Any) -> _Draft:
         self.fields.update(fields)
@@ -476,7 +479,8 @@ class _Draft:
         if status is COMPLETED and run > 1:
             self.do(changes.SettleFailures(models.FailureStatus.RETRIED, models.FailureStatus.RESOLVED))
         self.say(status.value, run=run, **facts)
-        self.note_run(cast(RunStatus, status.value), f"{facts['code']}: {facts['message']}" if facts else "")
+        message = f"{facts['code']}: {facts['message']}" if facts else self.summary.message
+        self.note_run(cast(RunStatus, status.value), message)
 
     def note_run(self, status: RunStatus, message: str = "") -> None:
         """Tell the run of the tick that this job was made for how the job stands, in the same step."""
@@ -485,7 +489,8 @@ class _Draft:
             is_over = status != "fired"
             started_at = self.fields.get("started_at", job.started_at) if is_over else None
             ended_at = self.now if is_over else None
-            noted = NotedRun(status, job.id, job.trace_id, message, started_at, ended_at)
+            output = self.summary.address if status == "completed" else ""
+            noted = NotedRun(status, job.id, job.trace_id, message, started_at, ended_at, output)
             at = job.tenant, firing.schedule, firing.tick
             self.do(changes.NoteRecord(run_ref(*at), json.encode(noted), run_index(*at, is_open=not is_over)))
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from packhorse.core import cron
+from packhorse.core import cron, json
 from packhorse.core.records import IndexEntry, Ref, time_place
 from packhorse.core.text import CONTROLS
 from packhorse.errors import NotAllowed
@@ -29,6 +29,7 @@ Overlap = Literal["skip", "queue", "cancel"]
 Misfire = Literal["skip", "catch_up"]
 
 MAX_TEXT = 255
+MAX_SUMMARY = 2000  # characters of a result's message and output that its run keeps
 MAX_LABELS = 32
 MAX_WINDOW = 366 * 86_400.0
 
@@ -105,6 +106,7 @@ class Run(Struct, frozen=True, omit_defaults=True):
     until: float | None = None  # the last of several missed ticks, of which `tick` is the first
     count: int = 1
     n: int = 0  # counts the runs of its schedule, in the order of their ticks
+    output: str = ""  # the artifact that the job's result names as its output, behind the id of its job and a slash
 
     @property
     def is_open(self) -> bool:
@@ -120,6 +122,35 @@ class NotedRun(Struct, frozen=True, omit_defaults=True):
     message: str = ""
     started_at: float | None = None
     ended_at: float | None = None
+    output: str = ""
+
+
+class Output(Struct, frozen=True):
+    """The artifact that a job's result names as its output; one of an earlier job, if nothing has changed since."""
+
+    job_id: str
+    artifact: str
+
+
+class Summary(Struct, frozen=True):
+    """What the result of a scheduled job says of itself: its fields ``message`` and ``output``."""
+
+    message: str = ""
+    output: Output | None = None
+
+    @property
+    def address(self) -> str:
+        """Job and artifact, as a run keeps them."""
+        return "" if self.output is None else f"{self.output.job_id}/{self.output.artifact}"
+
+
+def summarize(result: bytes) -> Summary:
+    """Empty for a result that is no object, or has something else under these names."""
+    try:
+        found = json.decode(result, Summary)
+    except ValueError:
+        return Summary()
+    return found if len(found.message) + len(found.address) <= MAX_SUMMARY else Summary(found.message[:MAX_SUMMARY])
 
 
 class Declared(Struct, frozen=True):

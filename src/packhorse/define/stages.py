@@ -66,6 +66,13 @@ class Context(ABC):
         A ``str`` is a path; bytes are the content itself. Raises RuntimeError in a process that the stage has forked.
         """
 
+    def redact(self, text: str) -> str:
+        """The text with the job's secret parameters masked, in every form in which a program writes them.
+
+        Results, errors, logs and progress are masked anyway. A file that the stage writes is not: pass its text here.
+        """
+        return text
+
     def track(self, iterable: Iterable[T], total: float | None = None, message: str = "") -> Iterator[T]:
         """Iterate over ``iterable`` and report progress after each element."""
         if total is None and isinstance(iterable, Sized):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NotRequired, TypedDict
+from urllib.parse import quote
 
 from packhorse.core import json
 from packhorse.core.cron import Mark, Moment
@@ -211,10 +212,16 @@ def run_to_json(run: Run, job: Job | None, base: str) -> RunDocument:
         "started_at": iso(started_at),
         "ended_at": iso(run.ended_at),
         "duration_ms": duration_ms(started_at, run.ended_at),
-        "output_url": f"{base}/jobs/{run.job_id}/result" if run.status == "completed" else None,
+        "output_url": _output_url(run, base) if run.status == "completed" else None,
         "count": run.count,
         "until": iso(run.until),
     }
+
+
+def _output_url(run: Run, base: str) -> str:
+    """The file that the job names as its output, else its result."""
+    job_id, _, name = run.output.partition("/")
+    return f"{base}/jobs/{job_id}/artifacts/{quote(name)}" if name else f"{base}/jobs/{run.job_id}/result"
 
 
 def moment_to_json(moment: Moment) -> MomentDocument:

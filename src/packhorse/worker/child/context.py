@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from packhorse.core import error_codes, json
+from packhorse.core.redaction import redact
 from packhorse.define.files import File, artifact_name
 from packhorse.define.stages import Context, Permanent
 from packhorse.worker.child.messages import FromChild, Made, Moved, Run, to_text
@@ -41,6 +42,7 @@ class ChildContext(Context):
         self._call = run.call
         # Not the run itself: printing a context must not show its secrets.
         self._cut: Callable[[str], str] = lambda text: run.beginning(text, LONGEST)
+        self._redact: Callable[[str], str] = lambda text: redact(text, run.words())
         self._kind = run.kind
         self._scratch = run.scratch
         self._send = send
@@ -111,6 +113,9 @@ class ChildContext(Context):
             path = self.keep(File(content, last))
         self._send(Made(self._call, name, str(path)))
         self.published += 1
+
+    def redact(self, text: str) -> str:
+        return self._redact(text)
 
     def keep(self, file: File) -> Path:
         """A path in the scratch folder that the supervisor can read: a copy if the file is elsewhere."""
