@@ -19,6 +19,7 @@ from packhorse.testing import Bench, BenchJob
 from packhorse_fetch import codes, config, feeds, fields, kinds, sample
 from packhorse_fetch.app import ALLOW, Fetch, Report, Source, download, fetch, process, remembered, type_of, unchanged
 from packhorse_fetch.examine import Findings, examine
+from tests.apps.test_fetch_runs import JOB_CONFIG
 from tests.servers.web import Answer, Asked, Web, answering, by_path, dropping, in_turn, web_aside
 
 README = Path(__file__).parents[2] / "apps" / "fetch" / "README.md"
@@ -592,6 +593,17 @@ def test_schedules_are_read_from_a_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert what == Fetch(fetch_url="https://a.example/", params={"api_key": Secret("hush hush")})
     assert made.keys() == {"picture-daily", "horses", "news"}
     assert made["horses"].fields == {"names": "horses[*].name", "legs": "horses[1].legs"}
+
+
+@pytest.mark.parametrize("form", ["one", "list", "named"])
+def test_the_sources_job_config_is_taken_from_a_file(tmp_path: Path, form: str) -> None:
+    one = JOB_CONFIG if form == "one" else f"[{JOB_CONFIG}]"
+    (tmp_path / "jobs.json").write_text(f'{{"job_config": {one}}}' if form == "named" else one)
+
+    [(clock, what)] = config.jobs(tmp_path / "jobs.json", Fetch)
+
+    assert (clock.job_id, clock.cron, clock.active) == ("apod-daily", "0 8 * * *", True)
+    assert what == Fetch(fetch_url="https://api.nasa.gov/...", params={"api_key": Secret("...")})
 
 
 @pytest.mark.parametrize(

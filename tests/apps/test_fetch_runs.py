@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 
 from packhorse.blobs import open_blobs
-from packhorse.errors import BlobNotFound
+from packhorse.errors import BlobNotFound, EditedMeanwhile, InvalidInput
 from packhorse_fetch import sample
 from tests.apps.places import PLACES, Stand, stand
 from tests.http.processes import until
@@ -174,6 +174,59 @@ def test_a_run_says_all_that_is_known_of_a_firing(on: tuple[Stand, Site]) -> Non
     assert newer["message"].startswith("Not changed since")
     assert newer["output_url"] == run["output_url"]  # the file is that of the run which fetched it
     assert job["alias"]["status"] == "success"
+
+
+JOB_CONFIG = """{
+  "job_id": "apod-daily",
+  "active": true,
+  "cron": "0 8 * * *",
+  "fetch_url": "https://api.nasa.gov/...",
+  "params": {
+    "api_key": "..."
+  },
+  "post_process": true,
+  "updated_at": "2025-09-04T00:00:00Z"
+}"""
+"""As the source document of this app has it."""
+
+
+def test_the_sources_job_config_is_taken_and_shown_in_its_own_words(on: tuple[Stand, Site]) -> None:
+    at, site = on
+    site.put("/apod", b"{}")
+    given = json.loads(JOB_CONFIG)
+
+    made = at.client.put_job_config(given)
+    read = at.client.job_config("apod-daily")
+    edited = at.client.put_job_config({**read, "fetch_url": f"{site.url}/apod"})
+    with pytest.raises(EditedMeanwhile):
+        at.client.put_job_config({**read, "cron": "0 9 * * *"})
+    job = ran(at, "apod-daily")
+
+    assert made == read == {**given, "params": {"api_key": DOTS}, "updated_at": made["updated_at"]}
+    assert list(read) == list(given)
+    assert edited == {**read, "fetch_url": f"{site.url}/apod", "updated_at": edited["updated_at"]}
+    assert [asked.path for asked in site.asked("/apod")] == ["/apod?api_key=..."]
+    assert edited in at.client.job_configs()["items"]
+    [status] = at.client.job_status("apod-daily")["items"]
+    assert status == {
+        "trace_id": job["trace_id"],
+        "job_id": "apod-daily",
+        "started_at": job["started_at"],
+        "status": "success",
+        "message": "Fetched json: stored original.json, meta.json (application/json, 2 bytes).",
+        "duration_ms": status["duration_ms"],
+        "output_url": f"/api/v1/jobs/{job['job_id']}/artifacts/download/original.json",
+    }
+
+
+def test_a_document_that_is_wrong_is_refused_with_the_field(on: tuple[Stand, Site]) -> None:
+    at, _ = on
+    given = {**json.loads(JOB_CONFIG), "job_id": "wrong"}
+
+    for field, value in {"cron": 7, "fetch_url": "ftp://x", "no_such": 1}.items():
+        with pytest.raises(InvalidInput) as refused:
+            at.client.put_job_config({**given, field: value, "pipeline": "fetch"})
+        assert [each["field"] for each in refused.value.errors] == [field]
 
 
 def test_the_key_is_nowhere_to_be_seen(on: tuple[Stand, Site]) -> None:

@@ -51,7 +51,7 @@ OWNED = [
     each
     for each in OPERATIONS
     if re.search(r"{((job|key|webhook|schedule|failure|order|session)_id|fingerprint)}", each.path)
-    and str(each) != "PUT schedules/{schedule_id}"
+    and str(each) not in ("PUT schedules/{schedule_id}", "PUT job_config/{schedule_id}")
 ]
 SHARED = [each for each in OPERATIONS if each not in OWNED]
 """About all there is, or about what all tenants share."""
@@ -64,6 +64,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "POST keys": {"json": {"scopes": ["read"]}},
     "POST webhooks": {"json": {"url": "https://example.org/told"}},
     "PUT schedules/{schedule_id}": {"json": SCHEDULE},
+    "PUT job_config/{schedule_id}": {"json": {"pipeline": "add", "user_id": "ann", "a": 1, "cron": "0 3 * * *"}},
     "POST schedules/preview": {"json": {"cron": "* * * * *"}},
     "POST schedules/{schedule_id}/rollback": {"json": {"version": 1}},
     "GET schedules/{schedule_id}/diff": {"params": {"old": 1, "new": 1}},

@@ -12,6 +12,7 @@ import msgspec
 from packhorse import Secret
 
 P = TypeVar("P")
+LISTS = ("job", "job_config")
 
 
 class Clock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,6 +23,8 @@ class Clock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zone: str = "UTC"
     user: str = "local"
     active: bool = True
+    updated_at: str = ""
+    """When somebody changed the document; it is not used: an edit over HTTP has a time of its own."""
 
 
 def jobs(path: Path, params: type[P]) -> Iterator[tuple[Clock, P]]:
@@ -37,14 +40,19 @@ def jobs(path: Path, params: type[P]) -> Iterator[tuple[Clock, P]]:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
+    """A list of jobs, also as the value of ``job`` or ``job_config``, or a single one."""
     decode: Any = msgspec.json.decode if path.suffix == ".json" else msgspec.toml.decode
     try:
-        found: dict[str, list[dict[str, Any]]] = decode(path.read_bytes(), type=dict[str, list[dict[str, Any]]])
-        if found.keys() - {"job"}:
-            raise ValueError(f"It has {sorted(found)[0]!r}; all that can be there is 'job', a list")
+        found: Any = decode(path.read_bytes())
+        if isinstance(found, dict) and "job_id" in found:
+            found = [found]
+        if isinstance(found, dict):
+            if odd := sorted(found.keys() - set(LISTS)):
+                raise ValueError(f"It has {odd[0]!r}; a list of jobs is called {' or '.join(LISTS)}")
+            found = [job for name in LISTS for job in found.get(name, [])]
+        return msgspec.convert(found, list[dict[str, Any]])
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
-    return found.get("job", [])
 
 
 def _secret(kind: type[Any], value: Any) -> Any:

@@ -126,6 +126,10 @@ class Calls:
     diff_schedule = Value(operations.diff_schedule)
     preview_schedule = Value(operations.preview_schedule)
     schedules = Stream(operations.schedules)
+    job_config = Value(operations.job_config)
+    put_job_config = Value(operations.put_job_config)
+    job_configs = Value(operations.job_configs)
+    job_status = Value(operations.job_status)
 
     _http_client: ClassVar[type[Any]]
 

@@ -288,6 +288,29 @@ def preview_schedule(cron: str, zone: str = "UTC") -> Call[Sequence[Json]]:
     return Call("POST", "/schedules/preview", items, json={"cron": cron, "zone": zone})
 
 
+def job_config(job_id: str) -> Call[Json]:
+    """A schedule as a flat document: ``job_id``, ``active``, ``cron``, the parameters, ``updated_at``."""
+    return Call("GET", item_path("/job_config", job_id, "job id"))
+
+
+def put_job_config(document: Mapping[str, Any]) -> Call[Json]:
+    """Create a schedule of a flat document, or replace the one that you have read, which ``updated_at`` tells.
+
+    Raises `EditedMeanwhile` if somebody else has edited it since.
+    """
+    return Call("PUT", item_path("/job_config", str(document.get("job_id", "")), "job id"), json=dict(document))
+
+
+def job_configs(cursor: str | None = None, limit: int | None = None) -> Call[Json]:
+    """One page by id: ``{"items": [...], "next": cursor or None}``."""
+    return Call("GET", "/job_config", query={"cursor": cursor, "limit": limit})
+
+
+def job_status(job_id: str, before: float | None = None, limit: int | None = None) -> Call[Json]:
+    """One page, the newest tick first: ``{"items": [...], "next": moment or None}``, in the words of the app."""
+    return Call("GET", item_path("/job_config", job_id, "job id") + "/status", query={"before": before, "limit": limit})
+
+
 def _edit_schedule(schedule_id: str, verb: str, reason: str, version: int | None) -> Call[Json]:
     return Call("POST", f"{_schedule(schedule_id)}/{verb}", headers=_if_match(version), json={"reason": reason})
 

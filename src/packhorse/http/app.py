@@ -19,7 +19,18 @@ from packhorse.http import problems
 from packhorse.http.middleware import AuthMiddleware, TelemetryMiddleware
 from packhorse.http.openapi import OpenApiFile
 from packhorse.http.requests import check_query
-from packhorse.http.routes import events, failures, jobs, keys, operations, results, schedules, submit, webhooks
+from packhorse.http.routes import (
+    events,
+    failures,
+    job_config,
+    jobs,
+    keys,
+    operations,
+    results,
+    schedules,
+    submit,
+    webhooks,
+)
 from packhorse.http.services import HttpServices, provide_caller, provide_services
 from packhorse.log import log
 from packhorse.settings import Settings
@@ -33,7 +44,7 @@ UNVERSIONED = [operations.healthz, operations.readyz, operations.scrape, events.
 """Routes outside `BASE`."""
 ROUTES = [
     each
-    for module in (submit, events, jobs, keys, results, failures, operations, webhooks, schedules)
+    for module in (submit, events, jobs, keys, results, failures, operations, webhooks, schedules, job_config)
     for each in vars(module).values()
     if isinstance(each, HTTPRouteHandler) and each not in UNVERSIONED
 ]

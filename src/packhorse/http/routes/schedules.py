@@ -250,16 +250,22 @@ def with_etag(
     return Response(schedule, status_code=status_code, headers=headers)
 
 
-def base_of(request: HttpRequest) -> str:
-    return request.url.path.partition("/schedules")[0]
+def base_of(request: HttpRequest, folder: str = "/schedules") -> str:
+    return request.url.path.partition(folder)[0]
 
 
-async def _wanted(request: HttpRequest, services: HttpServices) -> tuple[ScheduleRequest, bytes]:
-    """The body, and its parameters as they were written."""
+async def read_object(request: HttpRequest, services: HttpServices) -> dict[str, msgspec.Raw]:
+    """The members of a JSON body, as they were written."""
     kind = media_type(request.headers.get("content-type", ""))
     if kind != JSON:
         raise UnsupportedMedia("The body must be JSON.", content_type=kind[:100])
     data = await Body(request.receive, services.settings).whole(services.settings.parameters_limit + SMALL)
-    wanted = convert(decode_object(data), ScheduleRequest)
-    written = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get("parameters", msgspec.Raw(b"{}"))
-    return wanted, bytes(written)
+    decode_object(data)
+    return msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+
+
+async def _wanted(request: HttpRequest, services: HttpServices) -> tuple[ScheduleRequest, bytes]:
+    """The body, and its parameters as they were written."""
+    given = await read_object(request, services)
+    wanted = convert(msgspec.json.decode(msgspec.json.encode(given)), ScheduleRequest)
+    return wanted, bytes(given.get("parameters", msgspec.Raw(b"{}")))
