@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from packhorse.app import App
 from packhorse.define import (
     Accepts,
+    AlertRate,
     Choices,
     Context,
     File,
@@ -33,6 +34,7 @@ __version__ = VERSION
 
 __all__ = [
     "Accepts",
+    "AlertRate",
     "App",
     "AsyncClient",
     "Choices",

@@ -1,7 +1,7 @@
 """All messages that packhorse writes to its own log, each with its facts.
 
-As JSON, each is a line with ``time``, ``level``, ``event``, ``message``, ``trace_id``, ``job_id`` and the facts. A fact
-is never a header, a query or a body: those may contain secrets.
+As JSON, each is a line with ``time``, ``level``, ``event``, ``message``, ``trace_id``, ``job_id`` and the facts. Every
+line has a trace. A fact is never a header, a query or a body: those may contain secrets.
 """
 
 from __future__ import annotations
@@ -35,13 +35,17 @@ _trace: ContextVar[str] = ContextVar("packhorse_trace", default="")
 
 
 def trace_id() -> str:
-    """The trace of the current request or job; empty outside of both."""
+    """The trace of the current request, job or background step; empty outside of them."""
     return _trace.get()
 
 
 def new_trace() -> str:
     """From a fast generator: it is no secret, and a system call would cost more than a small request."""
     return f"{_luck.getrandbits(128) | 1:032x}"
+
+
+PROCESS_TRACE = new_trace()
+"""On lines outside of requests, jobs and background steps: it shows which lines are of one process."""
 
 
 def new_span() -> str:
@@ -98,7 +102,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "event": event,
             "message": record.getMessage(),
-            "trace_id": trace or None,
+            "trace_id": trace or trace_id() or PROCESS_TRACE,
             "job_id": None,
             **facts,
         }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from packhorse import crashpoints
 from packhorse.background import alerts
@@ -18,11 +19,13 @@ from packhorse.background.alerts import HOLD, MESSAGES, POLL, SHOWN, Alerts
 from packhorse.background.failures import LATEST
 from packhorse.background.webhooks import build_message
 from packhorse.core.failures import FailureAction
+from packhorse.core.plan import AlertRate
 from packhorse.core.webhooks import NO_JOB
 from packhorse.store.base import Store
 from packhorse.store.collections.failures import add_action, dismiss_group, take_actions
 from packhorse.store.collections.webhooks import add_endpoint, list_deliveries, settle_delivery, take_deliveries
 from tests.background.test_bulk_actions import Killed, dying
+from tests.contract.builders import ONE
 from tests.contract.failures import BY_ANN, failing, failing_many, only_group, wrong
 from tests.contract.keys import endpoint
 from tests.contract.stores import Clock
@@ -211,3 +214,54 @@ async def test_an_alert_that_cannot_be_read_keeps_nobody_from_hearing_of_the_oth
 
 async def test_with_nothing_to_tell_it_rests(store: Store) -> None:
     assert await made(store).tick() == POLL
+
+
+EVERY = replace(ONE, alerts=AlertRate())
+RATE = replace(ONE, alerts=AlertRate(3, 86_400.0))
+
+
+async def test_every_failure_of_a_pipeline_that_asks_for_it_is_told_with_its_record(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alerts, "RECORDED", 2)
+    await add_endpoint(store, endpoint())
+    jobs = await failing_many(store, *[wrong("The same.")] * 5, plan=EVERY)
+
+    await made(store).tick()
+    await made(store).tick()
+
+    messages = await posted(store)
+    assert {message["type"] for message in messages} == {"failure.recorded"}
+    told = [failure for message in messages for failure in message["data"]["failures"]]
+    assert [failure["job_id"] for failure in told] == [job.id for job in jobs]
+    assert told[0].keys() >= {"trace_id", "job_id", "error_code", "message", "attempts", "timestamp", "schedule_id"}
+    assert (len(messages), told[0]["error_code"], told[0]["attempts"]) == (3, "BROKEN", 1)
+
+
+async def test_many_failures_in_a_short_time_are_told_once_in_that_time(store: Store, clock: Clock) -> None:
+    await add_endpoint(store, endpoint())
+    await failing_many(store, wrong("One."), wrong("Two."), plan=RATE)
+    await made(store).tick()
+    below = await posted(store)
+
+    await failing_many(store, wrong("Three."), wrong("Four."), plan=RATE)
+    await made(store).tick()
+    await failing(store, wrong("Five."), plan=RATE)
+    await made(store).tick()
+
+    [message] = await posted(store)
+    assert below == []
+    assert (message["type"], message["data"]["pipeline"]) == ("failure.rate", "convert")
+    assert message["data"]["rate"] == {"failures": 3, "seconds": 86_400.0}
+    assert [failure["message"] for failure in message["data"]["failures"]] == ["Three.", "Four."]
+
+
+async def test_a_command_that_failed_is_told_of_the_same_failures_again(store: Store, tmp_path: Path) -> None:
+    await failing_many(store, wrong("One."), wrong("Two."), plan=EVERY)
+    await made(store, written(tmp_path / "told", code=1)).tick()
+    actions = await take_actions(store, "alert", 10, 60.0)
+
+    [message] = said(tmp_path / "told")
+
+    assert [failure["message"] for failure in message["data"]["failures"]] == ["One.", "Two."]
+    assert actions == []  # they are due later

@@ -8,6 +8,7 @@ import pytest
 
 from packhorse.background.loop import run_forever
 from packhorse.errors import BlobUnavailable, StoreUnavailable
+from packhorse.log import trace_id
 
 
 class Steps:
@@ -79,3 +80,20 @@ async def test_a_duty_can_be_ended() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await keeping
+
+
+async def test_every_step_has_a_trace_of_its_own() -> None:
+    class Traced(Steps):
+        traces: list[str] = []  # noqa: RUF012
+
+        async def tick(self) -> float:
+            self.traces.append(trace_id())
+            return await super().tick()
+
+    duty = Traced(0.0, OSError("no space"))
+    keeping = asyncio.create_task(run_forever(duty))
+    await duty.is_through.wait()
+    keeping.cancel()
+
+    assert len({each for each in duty.traces if len(each) == 32}) == 3
+    assert trace_id() == ""

@@ -191,7 +191,8 @@ def test_a_sentence_is_a_line_with_its_facts(caplog: pytest.LogCaptureFixture) -
         "job_id": "job-1",
         "stage": "nef",
     }
-    assert (second["trace_id"], second["job_id"]) == (None, None)
+    assert (len(second["trace_id"]), second["job_id"]) == (32, None)
+    assert other["trace_id"] == second["trace_id"] != TRACE
     assert second["message"] == "janitor failed and will be retried: ValueError('100 % {odd}')"
     assert (other["event"], other["logger"], other["message"]) == ("log", "somebody.else", "it said")
 

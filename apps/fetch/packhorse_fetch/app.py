@@ -98,6 +98,7 @@ fetch = app.pipeline(
     keep=KEEP.total_seconds(),
     deadline="1h",
     publish="{schedule}/{date}",
+    alerts="every",  # a webhook gets each failure, as a dead-letter queue does
     revive=Revive(codes=tuple(codes.AGAIN), times=3, backoff="15m", budget=100, per="1h"),
 )
 

@@ -1,7 +1,9 @@
-"""Alerts people to new kinds of failures, and to dismissed ones that occur again.
+"""Alerts people to failures, as their pipeline says: to new kinds and dismissed ones that occur again, to every one, or
+to many in a short time.
 
-It posts to webhooks through the outbox and pipes to a command. A tenant gets a few messages per minute at most: a
-message lists some groups and counts the rest.
+It posts to webhooks through the outbox and pipes to a command. A tenant gets a few messages about kinds per minute at
+most: a message lists some groups and counts the rest. Of a pipeline that alerts to every failure, each is in a message,
+with its record: a receiver can be the dead-letter queue of the pipeline.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import random
 import shlex
 import signal
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from itertools import groupby
+from typing import Any
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -26,10 +30,10 @@ from packhorse.crashpoints import reach
 from packhorse.host import child_environment
 from packhorse.jobs.submit import webhook_targets
 from packhorse.log import log
-from packhorse.schemas.failures import group_to_json
+from packhorse.schemas.failures import failure_to_json, group_to_json
 from packhorse.schemas.progress import iso
 from packhorse.store.base import Charge, Store
-from packhorse.store.collections.failures import get_group, settle_action, take_actions
+from packhorse.store.collections.failures import get_failures, get_group, settle_action, take_actions
 from packhorse.store.collections.webhooks import post_deliveries
 
 BATCH = 1000
@@ -38,6 +42,8 @@ HOLD = 60.0
 POLL = 1.0
 SHOWN = 10
 """Groups that one message lists. It counts the others."""
+RECORDED = 50
+"""Failures in one message of a pipeline that alerts to every failure."""
 MESSAGES, MINUTE = 6, 60.0
 """At most so many messages to a tenant in so many seconds."""
 PATIENCE = 30.0
@@ -67,14 +73,17 @@ class Alerts:
             await run_or_postpone(self._store, [action], read(action))
         alarms.sort(key=_group_key)
         for _, group in groupby(alarms, key=_group_key):
-            found = list(group)
-            await run_or_postpone(self._store, [action for action, _ in found], self._send(found))
+            for found in _messages(list(group)):
+                await run_or_postpone(self._store, [action for action, _ in found], self._send(found))
         return 0.0 if len(taken) == BATCH else POLL
 
     async def _send(self, alarms: Alarms) -> None:
         """One message for all alerts of one tenant and kind."""
         first, alarm = alarms[0]
-        if not alarm.is_posted:
+        if alarm.is_quiet or (alarm.kind == "rate" and not await self._is_reached(alarms)):
+            await self._settle(alarms, due_at=None)
+            return
+        if not alarm.is_posted and alarm.rate is None:
             spent = await self._store.spend([Charge(f"alert:{quote(first.tenant, safe='')}", 1, MESSAGES, MINUTE)])
             if spent.refused is not None:
                 await self._settle(alarms, due_at=self._store.now() + spent.wait)
@@ -84,17 +93,51 @@ class Alerts:
             await self._settle(alarms, due_at=None)
             return
         if not alarm.is_posted:  # with the same ids if it is repeated, so that a receiver can recognise a duplicate
-            id, at = f"failure.{alarm.failure_id}", self._store.now()
+            at = self._store.now()
+            id = f"failure.{_message_id(alarms, at)}"
             endpoints = await webhook_targets(self._store).of(first.tenant)
             messages = [Delivery(f"{id}.{to}", to, NO_JOB, 0, at, next_at=at, body=body.decode()) for to in endpoints]
             await post_deliveries(self._store, messages)
             reach("alert.posted")
-        trouble = await run(self._command, body) if self._command else None
+        is_run = bool(self._command) and await self._is_first(first, alarm)
+        trouble = await run(self._command, body) if is_run else None
         due_at = None if trouble is None else self._next_try(alarms, trouble)
         await self._settle(alarms, due_at=due_at, is_posted=True)
 
+    async def _is_reached(self, alarms: Alarms) -> bool:
+        """Count the failures; whether they reach the rate of their pipeline."""
+        action, alarm = alarms[0]
+        if alarm.is_posted or alarm.rate is None:
+            return True
+        limit, per = alarm.rate
+        charge = Charge(f"alertrate:{_place(action, alarm)}", 1, limit - 1, per)
+        spent = [await self._store.spend([charge]) for _ in alarms]
+        return any(each.refused is not None for each in spent)
+
+    async def _is_first(self, action: FailureAction, alarm: Alarm) -> bool:
+        """Whether the command was not run for this rate in that time."""
+        if alarm.kind != "rate" or alarm.is_posted or alarm.rate is None:
+            return True
+        spent = await self._store.spend([Charge(f"alertsent:{_place(action, alarm)}", 1, 1, alarm.rate[1])])
+        return spent.refused is None
+
     async def _message(self, alarms: Alarms) -> bytes | None:
-        """None if none of the groups exists any more."""
+        """None if what it is about does not exist any more."""
+        return await (self._about_groups(alarms) if alarms[0][1].rate is None else self._about_failures(alarms))
+
+    async def _about_failures(self, alarms: Alarms) -> bytes | None:
+        action, alarm = alarms[0]
+        found = await get_failures(self._store, [each.failure_id for _, each in alarms])
+        failures = [failure_to_json(each) for each in found if each is not None]
+        if not failures or alarm.rate is None:
+            return None
+        data: dict[str, Any] = {"tenant_id": action.tenant, "failures": failures}
+        if alarm.kind == "rate":
+            rate = {"failures": alarm.rate[0], "seconds": alarm.rate[1]}
+            data = {"tenant_id": action.tenant, "pipeline": alarm.pipeline, "rate": rate, "failures": failures[-SHOWN:]}
+        return json.encode({"type": f"failure.{alarm.kind}", "timestamp": iso(alarm.at), "data": data})
+
+    async def _about_groups(self, alarms: Alarms) -> bytes | None:
         action, alarm = alarms[0]
         names = list(dict.fromkeys(each.fingerprint for _, each in alarms))
         found = [await get_group(self._store, action.tenant, name) for name in names[:SHOWN]]
@@ -121,8 +164,33 @@ class Alerts:
         await asyncio.gather(*(settle(*each) for each in alarms))
 
 
-def _group_key(alarm: tuple[FailureAction, Alarm]) -> tuple[str, str, bool]:
-    return alarm[0].tenant, alarm[1].kind, alarm[1].is_posted
+def _group_key(alarm: tuple[FailureAction, Alarm]) -> tuple[str, str, bool, bool, str]:
+    action, body = alarm
+    return action.tenant, body.kind, body.is_posted, body.is_quiet, body.pipeline
+
+
+def _place(action: FailureAction, alarm: Alarm) -> str:
+    return f"{quote(action.tenant, safe='')}:{quote(alarm.pipeline, safe='')}"
+
+
+def _message_id(alarms: Alarms, now: float) -> str:
+    """The same for a message that is repeated: the outbox takes it once.
+
+    Of a rate there is one message in its time. When a worker dies that was sending failures, they may be sent together
+    with others: that is another message.
+    """
+    action, alarm = alarms[0]
+    ids = [each.failure_id for _, each in alarms]
+    if alarm.kind == "rate" and alarm.rate is not None:
+        return f"rate.{_place(action, alarm)}.{int(now // alarm.rate[1])}"
+    return ids[0] if alarm.rate is None else f"{ids[0]}.{sha256(' '.join(ids).encode()).hexdigest()[:16]}"
+
+
+def _messages(alarms: Alarms) -> list[Alarms]:
+    """What one message is about: a failure that is not listed in it would be lost."""
+    if alarms[0][1].kind != "recorded":
+        return [alarms]
+    return [alarms[at : at + RECORDED] for at in range(0, len(alarms), RECORDED)]
 
 
 async def run(command: Sequence[str], body: bytes) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import MutableMapping
 from typing import Protocol
 
 from packhorse.errors import PackhorseError
-from packhorse.log import log
+from packhorse.log import log, new_trace, traced
 
 AFTER_FAILURE = 1.0
 """Seconds until the next step after one that failed, unless the task has an ``after_failure`` of its own."""
@@ -26,18 +26,19 @@ async def run_forever(
     errors: MutableMapping[str, str] | None = None,
 ) -> None:
     """Put the time of the last step that did not fail into ``beats``, by the monotonic clock, and the error of the last
-    step, if it failed, into ``errors``."""
+    step, if it failed, into ``errors``. Each step has a trace of its own in the log."""
     name = name_of(task)
     beats, errors = {} if beats is None else beats, {} if errors is None else errors
     while True:
-        try:
-            wait = await task.tick()
-            beats[name] = time.monotonic()
-            errors.pop(name, None)
-        except Exception as error:  # broad: a failed step must not end the worker, whose stages are running
-            log.background_failed(name, error)
-            errors[name] = describe(error)
-            wait = getattr(task, "after_failure", AFTER_FAILURE)
+        with traced(new_trace()):
+            try:
+                wait = await task.tick()
+                beats[name] = time.monotonic()
+                errors.pop(name, None)
+            except Exception as error:  # broad: a failed step must not end the worker, whose stages are running
+                log.background_failed(name, error)
+                errors[name] = describe(error)
+                wait = getattr(task, "after_failure", AFTER_FAILURE)
         await asyncio.sleep(wait)
 
 

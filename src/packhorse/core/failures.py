@@ -33,7 +33,7 @@ VARYING = (
     (re.compile(r"\s+"), " "),
 )
 
-Alert = Literal["new", "again"]
+Alert = Literal["new", "again", "recorded", "rate"]
 Sort = Literal["order", "revive", "alert"]
 
 ACTION = "failure_action"  # the kind of record that keeps an action
@@ -139,6 +139,7 @@ def failed_run(job: Job, error: Failure, run: int, now: float) -> FailedRun:
         times=policy.times if error.code in policy.codes else 0,
         revive_at=now + policy.delay(job.revived) if is_revived else None,
         budget=(policy.budget, policy.per) if is_revived else None,
+        alert_rate=None if job.plan.alerts is None else (job.plan.alerts.failures, job.plan.alerts.per),
     )
 
 
@@ -216,13 +217,17 @@ class FailureAction(Struct, frozen=True):
 
 
 class Alarm(Struct, frozen=True, omit_defaults=True):
-    """The body of an alert: which group was first seen, or seen again, by which failure."""
+    """The body of an alert: which group was first seen, or seen again, by which failure; or which failure counts
+    towards the rate of its pipeline."""
 
     fingerprint: str
     failure_id: str
     kind: Alert
     at: float
     is_posted: bool = False  # the webhooks' messages are in the outbox: only the command is left
+    pipeline: str = ""
+    rate: tuple[int, float] | None = None
+    is_quiet: bool = False  # people are not told of it: its pipeline alerts by a rate
 
 
 class _Body(Struct, frozen=True):
@@ -234,8 +239,18 @@ class _Body(Struct, frozen=True):
 
 
 def new_alert(failure: FailedRun, kind: Alert) -> FailureAction:
-    body = json.encode(Alarm(failure.fingerprint, failure.id, kind, failure.at))
+    is_quiet = failure.alert_rate is not None
+    body = json.encode(Alarm(failure.fingerprint, failure.id, kind, failure.at, is_quiet=is_quiet))
     return FailureAction(f"alert.{failure.id}", "alert", failure.tenant, body, failure.at)
+
+
+def new_rate_alert(failure: FailedRun) -> FailureAction | None:
+    """For a failure of a pipeline that alerts to every failure, or by a rate."""
+    if (rate := failure.alert_rate) is None:
+        return None
+    kind: Alert = "recorded" if rate[0] == 1 else "rate"
+    alarm = Alarm(failure.fingerprint, failure.id, kind, failure.at, pipeline=failure.pipeline, rate=rate)
+    return FailureAction(f"alert.{failure.id}.rate", "alert", failure.tenant, json.encode(alarm), failure.at)
 
 
 def new_revival(failure: FailedRun) -> FailureAction | None:

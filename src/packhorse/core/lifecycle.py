@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from packhorse.core import changes, error_codes, failures, json, models
 from packhorse.core.changes import AT_ONCE, Change, Effect, Guard
-from packhorse.core.failures import new_revival, put_action
+from packhorse.core.failures import new_rate_alert, new_revival, put_action
 from packhorse.core.models import Event, Failure, Firing, Job, Result, Spec, Stage, Stopping, Task, TaskId
 from packhorse.core.plan import TERMINAL, Need, Plan, StagePlan, Status, TaskStatus, purge_at
 from packhorse.core.schedules import NotedRun, RunStatus, Summary, run_index, run_ref, summarize
@@ -474,8 +474,9 @@ class _Draft:
                 facts["stage"] = error.stage
             failure = failures.failed_run(replace(self.before, stages=tuple(self.stages)), error, run, self.now)
             self.do(changes.RecordFailure(failure))
-            if (revival := new_revival(failure)) is not None:
-                self.do(changes.PutRecord(put_action(revival)))
+            for action in (new_revival(failure), new_rate_alert(failure)):
+                if action is not None:
+                    self.do(changes.PutRecord(put_action(action)))
         if status is COMPLETED and run > 1:
             self.do(changes.SettleFailures(models.FailureStatus.RETRIED, models.FailureStatus.RESOLVED))
         self.say(status.value, run=run, **facts)

@@ -280,6 +280,8 @@ class FailedRun(Struct, frozen=True, omit_defaults=True):
     revive_at: float | None = None  # when it is retried automatically, if it is
     budget: tuple[int, float] | None = None
     """Maximum automatic retries per fingerprint, and the window in seconds."""
+    alert_rate: tuple[int, float] | None = None
+    """How many failures of its pipeline in how many seconds raise an alert; None: each new kind does."""
 
     status: FailureStatus = FailureStatus.OPEN
     settled: Settled | None = None

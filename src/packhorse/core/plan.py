@@ -102,6 +102,13 @@ class Revive(Struct, frozen=True, array_like=True):
         return min(MAX_REVIVE_DELAY, self.backoff * 2.0 ** min(revived, MAX_DOUBLINGS))
 
 
+class AlertRate(Struct, frozen=True, array_like=True):
+    """Alert when ``failures`` runs have failed within ``per`` seconds. 1 alerts to every failure, with its record."""
+
+    failures: int = 1
+    per: float = 3_600.0
+
+
 class DownloadLimits(Struct, frozen=True, omit_defaults=True):
     """How much of a pipeline's results may be downloaded. None: as the settings say. 0: unlimited."""
 
@@ -159,6 +166,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Stage by the app's own name for its files."""
     result_name: str = RESULT_NAME  # pattern of the file name with which the result is downloaded
+    alerts: AlertRate | None = None  # which failures people are alerted to; None: to each new kind
     downloads: DownloadLimits | None = None  # None: as the settings say, counted together with other pipelines
     unset: tuple[str, ...] = ()
     fingerprint: str = ""

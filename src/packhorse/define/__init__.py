@@ -1,7 +1,7 @@
 """The SDK for pipelines: plain typed functions. Light to import, because every child process imports it."""
 
 from packhorse.define.files import Accepts, File, sanitize_name
-from packhorse.define.options import Revive
+from packhorse.define.options import AlertRate, Revive
 from packhorse.define.params import Choices, Params, Schema
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
@@ -12,6 +12,7 @@ from packhorse.define.submit import JobHandle, JobSnapshot, Options, Submitter
 
 __all__ = [
     "Accepts",
+    "AlertRate",
     "Choices",
     "Code",
     "Context",

@@ -99,6 +99,20 @@ class Revive:
         )
 
 
+@dataclass(frozen=True)
+class AlertRate:
+    """Alert when so many runs have failed in so long: ``alerts=AlertRate(10, per="1h")``, once in that time."""
+
+    failures: int
+    per: Duration = 3_600.0
+
+    def to_plan(self) -> plan.AlertRate:
+        """The policy as stored in a plan. Raises ValueError."""
+        return plan.AlertRate(
+            check_int("alerts: failures", self.failures, 2), _positive("alerts: per", seconds(self.per))
+        )
+
+
 class StageOptions(TypedDict, total=False):
     name: str
     """Stored name of the stage, so that the function can be renamed. Default: the function's name."""
@@ -154,6 +168,8 @@ class PipelineOptions(TypedDict, total=False):
     """Time limit of a run from its first start, however long it waited for a worker. Default: none."""
     revive: Revive | None
     """Which failed runs are retried automatically. Default: the settings, which retry none."""
+    alerts: Literal["new", "every"] | AlertRate
+    """Which failures people are alerted to: each new kind, every failure, or many in a short time. Default: ``new``."""
     publish: str | None
     """Additional path of a completed job's files, such as ``{schedule}/{date}``. Default: none."""
     outputs: Mapping[str, str] | None
@@ -241,6 +257,7 @@ def pipeline_limits(
     pending: Duration = 86_400.0,
     run_timeout: Duration | None = None,
     revive: Revive | None = None,
+    alerts: Literal["new", "every"] | AlertRate = "new",
     publish: str | None = None,
     outputs: Mapping[str, str] | None = None,
     result_name: str | None = None,
@@ -258,11 +275,20 @@ def pipeline_limits(
         "pending": _positive("pending", seconds(pending)),
         "run_timeout": None if run_timeout is None else _positive("run_timeout", seconds(run_timeout)),
         "revive": NEVER if revive is None else revive.to_plan(),
+        "alerts": _alerts(alerts),
         "publish": "" if publish is None else publish_path.check_pattern(publish),
         "outputs": {check_label("outputs", name): stage for name, stage in (outputs or {}).items()},
         "result_name": plan.RESULT_NAME if result_name is None else _result_name(result_name),
         "downloads": None if downloads is None else _downloads(downloads),
     }
+
+
+def _alerts(value: Any) -> plan.AlertRate | None:
+    if isinstance(value, AlertRate):
+        return value.to_plan()
+    if value not in ("new", "every"):
+        raise ValueError(f'alerts= takes "new", "every" or AlertRate(10, per="1h"), not {value!r}')
+    return plan.AlertRate() if value == "every" else None
 
 
 def _result_name(value: str) -> str:
