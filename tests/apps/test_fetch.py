@@ -16,7 +16,7 @@ from PIL import Image
 
 from packhorse import Secret
 from packhorse.testing import Bench, BenchJob
-from packhorse_fetch import codes, config, feeds, fields, kinds, sample
+from packhorse_fetch import codes, config, evaluate, feeds, fields, kinds, sample
 from packhorse_fetch.app import ALLOW, Fetch, Report, Source, download, fetch, process, remembered, type_of, unchanged
 from packhorse_fetch.examine import Findings, examine
 from tests.apps.test_fetch_runs import JOB_CONFIG
@@ -676,3 +676,24 @@ def test_what_is_no_path_is_refused(path: str) -> None:
     import re
 
     assert not re.search(fields.PATH, path)
+
+
+# The evaluation.
+
+EXPECTING = b"""<!--
+Description: item title
+Expect:      not bozo and entries[0]['title'] == 'Caf\xc3\xa9' and feed['title'] == 'Other'
+-->
+<rss version="2.0"><channel><title>News</title><item><title>Caf&eacute;</title></item></channel></rss>"""
+
+
+def test_the_evaluation_counts_what_is_read_as_expected(tmp_path: Path) -> None:
+    feed = tmp_path / "feedparser" / "tests" / "wellformed" / "rss" / "item_title.xml"
+    feed.parent.mkdir(parents=True)
+    feed.write_bytes(EXPECTING)
+    part = "held-out" if evaluate.is_held_out(feed.relative_to(tmp_path).as_posix()) else "seen"
+    (tmp_path / "imagesize" / "imagesize").mkdir(parents=True)
+    (tmp_path / "imagesize" / "imagesize" / "imagesize.py").write_text("")
+
+    assert evaluate.run(tmp_path, part) == {"feeds of feedparser's tests": [1, 2]}
+    assert evaluate.run(tmp_path, "held-out" if part == "seen" else "seen") == {}
