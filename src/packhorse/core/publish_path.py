@@ -53,7 +53,7 @@ def publish_folder(job: Job) -> str | None:
         date=cron.utc(job.created_at if firing is None else firing.tick)[:10],
         job=job.id,
     )
-    if path.startswith("/"):  # in a destination of its own, where nothing else has to be told apart
+    if path.startswith("/"):  # in a destination of its own, which has no other files
         return path if job.tenant == TENANT else f"/%{tenant_folder(job.tenant)}{path}"
     return f"{ROOT}/{tenant_folder(job.tenant)}/{path}"
 
