@@ -139,6 +139,18 @@ async def test_what_was_learnt_saves_a_look(transact: Transactor, store: Store, 
     assert faults.names() == ["commit"]
 
 
+@pytest.mark.parametrize(("slots", "others", "calls"), [(1, 99, 1), (1, 100, 2), (50, 199, 1), (50, 200, 2)])
+async def test_a_worker_remembers_100_jobs_or_four_per_slot(
+    shaky: Store, store: Store, faults: Faults, slots: int, others: int, calls: int
+) -> None:
+    transact, claimed = Transactor(shaky, slots=slots), await started(store)
+    transact.learn([claimed.job, *(replace(claimed.job, id=str(n)) for n in range(others))])
+
+    await transact(claimed.job.id, finishing(store, claimed))
+
+    assert faults.names() == ["get", "commit"][-calls:]
+
+
 async def test_nothing_to_do_on_a_remembered_job_is_decided_again_on_the_real_one(
     transact: Transactor, store: Store
 ) -> None:

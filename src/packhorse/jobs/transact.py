@@ -25,8 +25,9 @@ Verb = Callable[[Job], Change | None]
 TRIES = 20
 """Decisions on a job that keeps changing. Each time another change got through, so this many means a bug."""
 
-REMEMBERED = 1_000
-"""Jobs whose latest state is cached. A stale one costs a refused commit, never a wrong write."""
+REMEMBERED, PER_SLOT = 100, 4
+"""Jobs whose latest state is cached: so many, or so many per slot of the worker if that is more. A stale one costs a
+refused commit, never a wrong write; a missing one costs a read."""
 
 
 class _Request:
@@ -42,10 +43,14 @@ class _Request:
 
 
 class Transactor:
-    def __init__(self, store: Store, ended: Callable[[Job], None] = lambda _: None) -> None:
-        """``ended`` is called for every run that a commit of this transactor ends."""
+    def __init__(self, store: Store, ended: Callable[[Job], None] = lambda _: None, slots: int = 0) -> None:
+        """``ended`` is called for every run that a commit of this transactor ends. ``slots`` are those of a worker.
+
+        A job that another worker continues stays in the cache until newer ones displace it, so the cache is small.
+        """
         self._store = store
         self._ended = ended
+        self._most_remembered = max(REMEMBERED, PER_SLOT * slots)
         self._waiting: list[_Request] = []
         self._pump: asyncio.Task[None] | None = None
         self._latest: dict[str, Job] = {}
@@ -84,7 +89,7 @@ class Transactor:
         self._latest.pop(job.id, None)
         if not job.status.is_terminal:
             self._latest[job.id] = job
-            if len(self._latest) > REMEMBERED:
+            if len(self._latest) > self._most_remembered:
                 del self._latest[next(iter(self._latest))]
 
     async def _work(self) -> None:

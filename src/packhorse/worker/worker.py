@@ -89,7 +89,7 @@ class Worker:
         scratch = Path(self.card.scratch)
         self._info = WorkerInfo(self.card, store.now)
         self._stats = StatsCounter(store)
-        self._transact = Transactor(store, self._stats.run_ended)
+        self._transact = Transactor(store, self._stats.run_ended, sum(self._slots.sizes.values()))
         self._webhooks = WebhookSender(store, outbound_for(settings), settings.secret_key)
         self._reporter = Reporter(store, log_limit=settings.log_limit, samples=settings.samples)
         self._pool = Pool(
