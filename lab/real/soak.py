@@ -11,26 +11,28 @@ import asyncio
 import contextlib
 import csv
 import os
+import signal
 import sqlite3
 import statistics
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import psutil
-import redis
+from tests.journey.site import Entry
 
 from lab.real import tools
-from lab.real.deployment import Deployment
+from lab.real.deployment import Acknowledged, Deployment
 from lab.real.faults import network_cut, stage_killed, store_killed
 from lab.real.places import PLACES, OnPostgres, OnRedis, Place
 from lab.real.plot import draw
 from packhorse.core.models import Job
 from packhorse.core.plan import Status
-from packhorse.errors import PackhorseError
 from packhorse.store.base import Filter
 
 EVERY = 5.0
@@ -45,11 +47,6 @@ GROWTH, STORED_GROWTH = 1.15, 1.3
 depends on how fast the janitor deletes, and so on how busy the machine is."""
 BOUNDED = ("tallies", "feed")
 """Tables with a bound of their own, however many jobs there are: counts of six hours, and the last 10,000 changes."""
-AWAY = (
-    PackhorseError, psutil.Error, OSError, redis.RedisError, sqlite3.Error,
-    asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError,
-)  # fmt: skip
-"""What a sample meets while a process or the store is down."""
 COLUMNS = ("seconds", "worker_mib", "server_mib", "worker_fds", "server_fds", "rows", "store_mib", "files", "ended")
 LEVEL = ("worker_mib", "worker_fds", "rows", "files")
 """What must level off. The server is killed now and then, and the size of a store goes by its own rules."""
@@ -64,11 +61,17 @@ class Soak:
         self.place = place
         self.samples: list[dict[str, float]] = []
         self.failed: dict[str, Job] = {}
+        self.missed: Counter[str] = Counter()
+        """Samples that could not be taken, by reason: a process or the store was down."""
+        self.unseen = 0.0
+        """The longest time in which failed jobs were not noted. Those that failed and were purged in it look lost."""
+        self.lost: list[str] = []
         self.kills = 0
+        self._noted_at = 0.0
 
     async def run(self, seconds: float, out: Path) -> None:
         await self.site.open()
-        began = time.monotonic()
+        began = self._noted_at = time.monotonic()
         with out.open("w", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS)
             writer.writeheader()
@@ -77,8 +80,11 @@ class Soak:
                 try:
                     while (at := time.monotonic() - began) < seconds:
                         await asyncio.sleep(EVERY - at % EVERY)
-                        with contextlib.suppress(*AWAY):
+                        try:
                             sample = await self._sample(time.monotonic() - began)
+                        except Exception as error:  # broad: clients of a store that is killed raise what they like
+                            self.missed[type(error).__name__] += 1
+                        else:
                             self.samples.append(sample)
                             writer.writerow(sample)
                             file.flush()
@@ -156,6 +162,8 @@ class Soak:
         """Failed jobs are purged after a minute. A job without retries fails with its worker, maybe before it began."""
         store = await self.site.store()
         self.failed |= {job.id: job for job in await store.find(Filter(status=Status.FAILED), limit=1000)}
+        self.unseen = max(self.unseen, time.monotonic() - self._noted_at)
+        self._noted_at = time.monotonic()
 
     async def _stored(self) -> tuple[int, float]:
         """Rows or keys, and bytes, as the store itself counts them."""
@@ -182,16 +190,36 @@ class Soak:
         if left:
             found.append(f"I13: {len(left)} jobs have not ended")
         await self._note_failed()
-        known = {job.id for job in await self.site.jobs()} | self.failed.keys()
-        begun = {entry.job_id for entry in self.site.ledger()}
+        if self.unseen >= KEEP:
+            found.append(f"LAB: failed jobs were not noted for {self.unseen:.0f} s and may be counted as lost")
         load = self.site.load
-        lost = [job_id for job_id in load.jobs if job_id not in known | begun | load.cancelled]
-        if lost:
-            found.append(f"I1: {len(lost)} of {len(load.jobs)} acknowledged jobs never ran: {lost[:5]}")
+        self.lost = lost_jobs(load.jobs, self.site.ledger(), self.failed.keys() | load.cancelled)
+        if self.lost:
+            found.append(f"I1: {len(self.lost)} acknowledged jobs did not run to their end: {self.lost[:5]}")
         wrong = [job for job in self.failed.values() if job.plan.pipeline != "says"]  # that one has no retries
         if wrong:
             found.append(f"I4: {len(wrong)} jobs failed: {[(job.id, job.error) for job in wrong[:5]]}")
         return found + [text for column in LEVEL if (text := growth(self.samples, column))]
+
+
+def lost_jobs(
+    acknowledged: Mapping[str, Acknowledged], ledger: Iterable[Entry], may_stop: Collection[str]
+) -> list[str]:
+    """Jobs whose last stage never ran, except those that ``may_stop`` before it: they failed, or were cancelled.
+
+    Ended jobs are purged, so what the stages wrote must tell. A job with an expected result has three stages, of which
+    the last notes its end; the others have one stage, which notes its begin.
+    """
+    begun, joined = set(), set()
+    for entry in ledger:
+        begun.add(entry.job_id)
+        if (entry.stage, entry.what) == ("join", "end"):
+            joined.add(entry.job_id)
+    return [
+        job_id
+        for job_id, job in acknowledged.items()
+        if job_id not in may_stop and job_id not in (begun if job.expected is None else joined)
+    ]
 
 
 def growth(samples: Sequence[dict[str, float]], column: str) -> str:
@@ -225,13 +253,29 @@ async def soak(store: str, minutes: float, seed: int, out: Path) -> int:
         run = Soak(place, seed)
         await run.run(60 * minutes, out)
         problems = await run.judge()
-        jobs = len(run.site.load.jobs)
-        print(f"{store}: {jobs} jobs, {run.kills} faults in {minutes:.0f} min", *problems, sep="\n  ", flush=True)
+        jobs, failed, missed = len(run.site.load.jobs), len(run.failed), dict(run.missed)
+        text = f"{store}: {jobs} jobs, {run.kills} faults in {minutes:.0f} min, {len(run.lost)} lost, {failed} failed"
+        print(f"{text}, {len(run.samples)} samples, missed {missed}", *problems, sep="\n  ", flush=True)
         return 1 if problems else 0
     finally:
         if run is not None:
             await run.site.close()
         await place.close()
+
+
+def run_until_terminated(main: Coroutine[Any, Any, int]) -> int:
+    """Run it. SIGTERM cancels it, so that it ends the processes that it has started, as Ctrl-C does."""
+
+    async def cancellable() -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await main
+
+    try:
+        return asyncio.run(cancellable())
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
 
 
 def main() -> int:
@@ -249,7 +293,7 @@ def main() -> int:
         args.svg.write_text(draw(args.plot))
         return 0
     tools.prepare()
-    return asyncio.run(soak(args.store, args.minutes, args.seed, args.out or Path(f"soak-{args.store}.csv")))
+    return run_until_terminated(soak(args.store, args.minutes, args.seed, args.out or Path(f"soak-{args.store}.csv")))
 
 
 if __name__ == "__main__":

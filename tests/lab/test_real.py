@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import os
 import random
 import re
+import signal
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from lab.real import power
 from lab.real.__main__ import STORES, next_rounds
+from lab.real.deployment import Acknowledged
 from lab.real.faults import FAULTS
 from lab.real.places import PLACES
 from lab.real.plot import draw
 from lab.real.report import Table
 from lab.real.rounds import Outcome, Round
+from lab.real.soak import lost_jobs, run_until_terminated
+
+from tests.journey.site import Entry
 
 ROOT = Path(__file__).parents[2]
 DISK = "/disk"
@@ -155,3 +163,52 @@ def test_the_plot_has_a_line_per_store_in_each_panel(tmp_path: Path) -> None:
 
     assert picture.count("<polyline") == 2 * 6
     assert picture.startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("expected", "notes", "is_lost"),
+    [
+        (None, [], True),
+        (None, [("begin", "says")], False),
+        ("4", [], True),
+        ("4", [("begin", "split"), ("end", "split"), ("begin", "join")], True),
+        ("4", [("begin", "split"), ("end", "split"), ("begin", "join"), ("end", "join")], False),
+    ],
+)
+def test_a_soak_counts_a_job_as_lost_unless_its_last_stage_ran(
+    expected: str | None, notes: list[tuple[str, str]], is_lost: bool
+) -> None:
+    ledger = [Entry(what, "job", stage, 0, 1, 1, 1.0) for what, stage in notes]
+    acknowledged = {"job": Acknowledged("key", expected)}
+
+    assert lost_jobs(acknowledged, ledger, []) == ["job"] * is_lost
+    assert lost_jobs(acknowledged, ledger, ["job"]) == []
+
+
+@pytest.fixture
+def survives_sigterm() -> Iterator[None]:
+    """A SIGTERM that nobody handles fails the test instead of ending the process."""
+
+    def fail(*_: object) -> None:
+        raise AssertionError("SIGTERM ends the process at once")
+
+    before = signal.signal(signal.SIGTERM, fail)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("survives_sigterm")
+def test_a_soak_that_is_terminated_ends_what_it_has_started() -> None:
+    ended = []
+
+    async def soak() -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append("server")
+        return 0
+
+    assert run_until_terminated(soak()) == 128 + signal.SIGTERM
+    assert ended == ["server"]
