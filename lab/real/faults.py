@@ -8,13 +8,16 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import psutil
+from tests.journey.site import until
 
-from lab.real.deployment import LEASE, WORKERS, Deployment
+from lab.real.deployment import LEASE, START, WORKERS, Deployment
 from lab.real.places import DAY, BehindPgbouncer, OnCluster, OnPostgres, OnRedis, Served, WithSentinel
+from packhorse.errors import WrongDeployment
 
 Strike = Callable[[Deployment, float], Awaitable[None]]
 
@@ -36,6 +39,10 @@ class Fault:
     """Seconds after which packhorse deletes files that belong to no job."""
 
 
+REFUSAL = WrongDeployment.hint.partition(".")[0]
+"""What a janitor logs instead of deleting files that may belong to another deployment."""
+SWEPT = 60.0
+"""Seconds after which a janitor has swept, however busy the machine is."""
 ALL = ("sqlite", "postgresql", "redis")
 SERVERS = ("postgresql", "redis")
 FAULTS: dict[str, Fault] = {}
@@ -253,15 +260,28 @@ async def s3_fails(site: Deployment, seconds: float) -> None:
     orphan_after=4.0,
 )
 async def store_emptied(site: Deployment, seconds: float) -> None:
-    """No file may be taken for an orphan, although no job refers to it any more, and it is old enough."""
-    blobs, ended = site.place.data / "blobs", [job for job in await site.jobs() if job.status.is_terminal]
-    files = [blobs / key for key in await site.object_keys(ended)]
+    """No file may be taken for an orphan, although no job refers to it any more, and it is old enough.
+
+    On a busy machine a worker trusts no clock for a while and deletes nothing. So this waits until a janitor says that
+    it will not delete: one that does not say so has time to do it.
+    """
+
+    async def files_of_ended_jobs() -> list[Path] | None:
+        ended = [job for job in await site.jobs() if job.status.is_terminal]
+        return [site.place.data / "blobs" / key for key in await site.object_keys(ended)] or None
+
+    files = await until(files_of_ended_jobs, START, lambda: "LAB: no job with a file has ended")
     site.may_refuse = True
+    logged = len(site.log_text())
     await _empty(site)
-    await asyncio.sleep(seconds)
-    missing = [path for path in files if not path.exists()]
-    if missing:
-        raise AssertionError(f"I11: {len(missing)} of {len(files)} files were deleted after the store lost its records")
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < seconds or REFUSAL not in site.log_text()[logged:]:
+        if missing := [path for path in files if not path.exists()]:
+            text = f"I11: {len(missing)} of {len(files)} files were deleted after the store lost its records"
+            raise AssertionError(text)
+        if waited > seconds + SWEPT:
+            raise AssertionError("I11: no janitor has noticed that the store lost its records")
+        await asyncio.sleep(0.2)
     await asyncio.to_thread(site.run_command, "adopt", "--yes")
     await site.restart_all()
 
