@@ -154,14 +154,14 @@ def test_the_docs_explain_every_fault_and_have_a_row_for_it_on_every_store() -> 
     assert rows == {(fault.name, PLACES[place].store) for fault in FAULTS.values() for place in fault.places}
 
 
-def test_the_plot_has_a_line_per_store_in_each_panel(tmp_path: Path) -> None:
+def test_the_plot_has_a_line_per_store_in_its_legend_and_in_each_panel(tmp_path: Path) -> None:
     head = "seconds,worker_mib,server_mib,worker_fds,server_fds,rows,store_mib,files,ended\n"
     for store in ("redis", "sqlite"):
         (tmp_path / f"soak-{store}.csv").write_text(head + "5,1,2,3,4,5,6,7,8\n10,1,2,3,4,5,6,7,9\n")
 
     picture = draw([tmp_path / "soak-redis.csv", tmp_path / "soak-sqlite.csv"])
 
-    assert picture.count("<polyline") == 2 * 6
+    assert [picture.count(f'<polyline class="{store}"') for store in ("redis", "sqlite", "postgresql")] == [7, 7, 0]
     assert picture.startswith("<svg")
 
 
