@@ -21,7 +21,7 @@ from lab.real.places import PLACES
 from lab.real.plot import draw
 from lab.real.report import Table
 from lab.real.rounds import Outcome, Round
-from lab.real.soak import lost_jobs, run_until_terminated
+from lab.real.soak import growth, lost_jobs, run_until_terminated
 
 from tests.journey.site import Entry
 
@@ -183,6 +183,13 @@ def test_a_soak_counts_a_job_as_lost_unless_its_last_stage_ran(
 
     assert lost_jobs(acknowledged, ledger, []) == ["job"] * is_lost
     assert lost_jobs(acknowledged, ledger, ["job"]) == []
+
+
+@pytest.mark.parametrize(("steps", "text"), [((50, 60, 62), ""), ((50, 60, 80), "worker_mib grows: 60.0, then 80.0")])
+def test_memory_may_grow_while_a_soak_warms_up_and_must_level_off_then(steps: tuple[float, ...], text: str) -> None:
+    samples = [{"worker_mib": float(step)} for step in steps for _ in range(5)]
+
+    assert growth(samples, "worker_mib") == text
 
 
 @pytest.fixture
