@@ -471,6 +471,25 @@ async def test_a_job_past_its_deadline_fails_for_good(store: Store, watch: Watch
     assert await waiting(store) == []
 
 
+async def test_a_late_answer_of_the_store_is_no_jump_of_its_clock(
+    store: Store, watch: Watch, faults: Faults, caplog: pytest.LogCaptureFixture
+) -> None:
+    await watch.over(2 * LEASE)
+    job = await submit(store, plan(stage("only"), deadline=LEASE))
+
+    async def wait() -> None:
+        watch.forward(2 * LEASE)
+
+    faults.after("overdue", wait)
+    await watch.over(TICK)
+    at_once = await held(store, job.id)
+    await watch.over(LEASE + TICK)
+
+    assert at_once == job
+    assert (await held(store, job.id)).status is Status.FAILED
+    assert "the clock jumped" not in caplog.text
+
+
 async def test_a_running_job_past_its_deadline_is_asked_to_stop(store: Store, watch: Watch) -> None:
     claimed = await started(store, plan(stage("only"), deadline=60.0), lease=HOUR)
 

@@ -99,8 +99,9 @@ class Reaper:
     async def tick(self) -> float:
         # A write: in a store that can only be read, as on a full disk, nobody can renew either.
         await put_bookmark(self._store, WATCH, "")
+        asked = self._clock.monotonic()
         overdue = await self._store.overdue(self._overdue.limit())
-        self._clock.observe(overdue.now)  # of the same read: had the clock jumped before it, all would be overdue
+        self._clock.observe(overdue.now, asked)  # of the same read: after a jump before it, all would be overdue
         found = {(job.id, task, _token(job, task)): (job, task) for job, task in overdue.tasks}
         ripe = self._overdue.ripe(found)
         has_more = False
