@@ -145,6 +145,7 @@ class Soak:
         while True:
             await asyncio.sleep(PAUSE)
             try:
+                self._restart_all()  # as a service manager does: a server that starts while the store is down ends
                 await site.chance.choice(kinds)()
             except Exception:  # broad: whatever the machine does not manage in time, the next fault comes all the same
                 traceback.print_exc()
