@@ -54,7 +54,7 @@ def test_a_dialogue_survives_the_death_of_its_worker(speech: Stand, tmp_path: Pa
     said = [(each["start_ms"], each["end_ms"]) for each in result["turn_timings"]]
     assert path.suffix == ".mp3"
     assert (len(found), result["synthesis_mode"]) == (len(TURNS), "segmented")
-    assert np.abs(np.array(found) - np.array(said)).max() <= 10
+    assert np.abs(np.array(found) - np.array(said)).max() <= 20  # ms: a last consonant is random noise, and may fade
 
 
 def _done(speech: Stand, job_id: str) -> int:
