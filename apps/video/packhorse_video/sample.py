@@ -114,7 +114,7 @@ def _seen(scene: Scene, done: float) -> Image.Image:
     if scene.photograph is None:
         picture = Image.new("RGB", SIZE, (20, 34, 60))
     else:
-        whole = _photograph(scene.photograph)
+        whole = photograph(scene.photograph)
         left, top, right, bottom = (each * whole.width for each in scene.seen(done))
         picture = whole.resize(SIZE, Image.Resampling.BILINEAR, (left, top, right, bottom))
     draw = ImageDraw.Draw(picture)
@@ -125,7 +125,7 @@ def _seen(scene: Scene, done: float) -> Image.Image:
 
 
 @cache
-def _photograph(name: str) -> Image.Image:
+def photograph(name: str) -> Image.Image:
     with Image.open(weights.path(f"sample/{name}")) as photograph:
         return photograph.convert("RGB")
 
