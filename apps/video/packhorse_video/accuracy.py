@@ -36,6 +36,10 @@ class Sampled:
         with np.load(folder / "thumbnails.npz") as kept:
             self.thumbnails, self.times = kept["thumbnails"], kept["times"].tolist()
 
+    def transcribed(self) -> transcript.Transcript:
+        self.heard = transcript.transcribe(self.sound, lambda _: None)
+        return self.heard
+
     def seen(self, look: Callable[..., Sequence[Finding]]) -> list[Finding]:
         return [each for at, picture in self.frames for each in look(picture, at)]
 
@@ -87,8 +91,8 @@ def _measures(
         ("face", lambda: video.seen(faces.find), lambda found: video.agreed(found, lambda s: person(s, "face"))),
         ("pose", lambda: video.seen(poses.find), lambda found: video.agreed(found, lambda s: person(s, "person"))),
         ("yolo", lambda: video.seen(objects.find), lambda found: video.agreed(found, lambda s: s.objects)),
-        ("asr", lambda: transcript.words_of(video.sound, lambda _: None), _words),
-        ("asrx", lambda: transcript.turns_of(video.sound, lambda _: None), _speakers),
+        ("asr", lambda: transcript.words_of(video.transcribed()), _words),
+        ("asrx", lambda: transcript.turns_of(video.sound, video.heard, lambda _: None), _speakers),
     ]
 
 
@@ -99,7 +103,9 @@ def _cuts(found: list[Finding]) -> str:
 
 def _words(found: list[Finding]) -> str:
     heard = {
-        spoken.speaker: [each.label for each in found if -0.2 <= each.at - spoken.at <= spoken.end - spoken.start]
+        spoken.speaker: [
+            each.label.lower() for each in found if -0.2 <= each.at - spoken.at <= spoken.end - spoken.start
+        ]
         for spoken in sample.SPEECH
     }
     said = {spoken.speaker: " ".join(text for *_, text in spoken.phrases).split() for spoken in sample.SPEECH}

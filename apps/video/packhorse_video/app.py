@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -44,13 +44,21 @@ class Decoded(msgspec.Struct, frozen=True):
     sound: File | None
 
 
+class Speech(msgspec.Struct, frozen=True):
+    """What was said, for `asr` and `asrx`."""
+
+    transcript: File | None = None
+    note: str = ""
+    """Why there is none, or what is missing from it."""
+
+
 class Found(msgspec.Struct, frozen=True):
     """Result of a processor."""
 
     count: int = 0
     findings: File | None = None
     note: str = ""
-    """Why there are no findings."""
+    """Why there are no findings, or what is missing from them."""
 
 
 class Analysis(msgspec.Struct, frozen=True):
@@ -61,6 +69,9 @@ class Analysis(msgspec.Struct, frozen=True):
     found: dict[str, int]
     """By processor that ran."""
     notes: dict[str, str]
+    """What is missing from the result, and why."""
+    partial: bool = False
+    """Whether a part of the video could not be read; `notes` says which."""
 
 
 analyse = app.pipeline("analyse", Analyse, keep="24h", deadline="6h")
@@ -80,8 +91,8 @@ def decode(ctx: Context, p: Analyse) -> Decoded:
     except NotAVideo as error:
         raise Permanent(str(error), code="INVALID_VIDEO") from error
     ctx.log.info("%.1f s, %d frames, %d of them sampled", about.duration, about.frames, about.sampled)
-    if about.unreadable:
-        ctx.log.warning("%d packets are broken", about.unreadable)
+    if about.partial:
+        ctx.log.warning("%s", about.note)
     folder = ctx.scratch
     sound = File(folder / "sound.wav") if about.has_sound else None
     return Decoded(about, File(folder / "frames.zip"), File(folder / "thumbnails.npz"), sound)
@@ -135,21 +146,52 @@ def yolo(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
 
 
 @analyse.stage(queue="asr", timeout="3h", weight=4, memory=MEMORY)
-def asr(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
+def hear(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Speech:
+    """Transcribe the sound once, for both processors that report it."""
+    if not any(_is_requested(each, p) for each in ("asr", "asrx")):
+        return Speech(note=NOT_ASKED)
+    if decoded.sound is None:
+        return Speech(note=SILENT)
+    from packhorse_video import transcript
+
+    sound, total = sounds.read(decoded.sound.path)[0], round(decoded.about.duration)
+    ctx.progress(0, total, "listening")
+    made = transcript.transcribe(sound, _listening(ctx, total))
+    ctx.progress(total, total, f"{sum(len(part.words) for part in made.parts)} words")
+    path = ctx.scratch / "transcript.json"
+    transcript.write(made, path)
+    if made.note:
+        ctx.log.warning("%s", made.note)
+    return Speech(File(path), made.note)
+
+
+@analyse.stage(queue="asr", timeout="1h", memory=MEMORY)
+def asr(ctx: Context, p: Analyse, decoded: Decoded = needs(decode), speech: Speech = needs(hear)) -> Found:
     if not _is_requested("asr", p):
         return Found(note=NOT_ASKED)
+    if speech.transcript is None:
+        return Found(note=speech.note)
     from packhorse_video import transcript, words
 
-    return _listen_to(ctx, "asr", words.MODEL, decoded, transcript.words_of)
+    total = round(decoded.about.duration)
+    found = transcript.words_of(transcript.read(speech.transcript.path))
+    ctx.progress(total, total, f"{len(found)} found")
+    return _save(ctx, "asr", words.MODEL, total, found, speech.note)
 
 
-@analyse.stage(queue="asrx", timeout="3h", weight=4, memory=MEMORY)
-def asrx(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
+@analyse.stage(queue="asrx", timeout="3h", weight=2, memory=MEMORY)
+def asrx(ctx: Context, p: Analyse, decoded: Decoded = needs(decode), speech: Speech = needs(hear)) -> Found:
     if not _is_requested("asrx", p):
         return Found(note=NOT_ASKED)
+    if speech.transcript is None or decoded.sound is None:
+        return Found(note=speech.note)
     from packhorse_video import speakers, transcript, words
 
-    return _listen_to(ctx, "asrx", f"{words.MODEL}; {speakers.MODEL}", decoded, transcript.turns_of)
+    sound, total = sounds.read(decoded.sound.path)[0], round(decoded.about.duration)
+    ctx.progress(0, total, "telling voices apart")
+    found = transcript.turns_of(sound, transcript.read(speech.transcript.path), _listening(ctx, total))
+    ctx.progress(total, total, f"{len(found)} found")
+    return _save(ctx, "asrx", f"{words.MODEL}; {speakers.MODEL}", total, found, speech.note)
 
 
 @analyse.stage(queue="video", timeout="1h", weight=2, memory=MEMORY)
@@ -168,8 +210,9 @@ def join(
     """One timeline, a preview with all of it drawn in, and a sheet with a picture of each scene."""
     left = {"cut": cut, "ocr": ocr, "face": face, "pose": pose, "yolo": yolo, "asr": asr, "asrx": asrx}
     reports = [findings.read(each.findings.path) for each in left.values() if each.findings is not None]
-    notes = {name: each.note for name, each in left.items() if each.note}
     about, frames = decoded.about, Frames(decoded.frames.path)
+    notes = {"decode": about.note} if about.partial else {}
+    notes |= {name: each.note for name, each in left.items() if each.note}
     made = timeline.join(about, reports, notes, every=max(1 / p.sampling_rate, 1 / about.frame_rate))
     out = ctx.scratch / "timeline.json"
     out.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1))
@@ -186,6 +229,7 @@ def join(
         about,
         {report.processor: len(report.findings) for report in reports},
         notes,
+        about.partial,
     )
 
 
@@ -208,20 +252,11 @@ def _look(
     return _save(ctx, processor, model, len(frames), found)
 
 
-def _listen_to(
-    ctx: Context, processor: str, model: str, decoded: Decoded, found_in: Callable[[Any, Any], Any]
-) -> Found:
-    """Run a processor of sound."""
-    if decoded.sound is None:
-        return Found(note=SILENT)
-    (sound, _), total = sounds.read(decoded.sound.path), round(decoded.about.duration)
-    ctx.progress(0, total, "listening")
-    found = found_in(sound, lambda until: ctx.progress(min(round(until), total), total, f"listened to {until:.0f} s"))
-    ctx.progress(total, total, f"{len(found)} found")
-    return _save(ctx, processor, model, total, found)
+def _listening(ctx: Context, total: int) -> Callable[[float], None]:
+    return lambda until: ctx.progress(min(round(until), total), total, f"listened to {until:.0f} s")
 
 
-def _save(ctx: Context, processor: str, model: str, looked_at: int, found: list[Finding]) -> Found:
+def _save(ctx: Context, processor: str, model: str, looked_at: int, found: list[Finding], note: str = "") -> Found:
     path = ctx.scratch / f"{processor}.json"
     findings.write(Report(processor, model, looked_at, found), path)
-    return Found(len(found), File(path))
+    return Found(len(found), File(path), note)

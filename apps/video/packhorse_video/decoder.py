@@ -26,6 +26,8 @@ MOST_FRAMES = 20_000
 """Sampled; what comes of them must fit into memory."""
 MOST_DECODED = 500_000
 """Of each there is a thumbnail, and all of those are in memory at once: four hours at 30 a second have 432,000."""
+ESTIMATED = ("mpegts", "mpeg", "ogg")
+"""Formats that do not say how long they are: their length is a guess from the last packets."""
 MOST_SECONDS = 4 * 3600
 """By what the file says of its times, which costs nothing to say: a silence of days is a few bytes of it."""
 THREADS = 4
@@ -49,6 +51,19 @@ class About(msgspec.Struct, frozen=True):
     has_sound: bool
     unreadable: int = 0
     """Packets that were broken, and passed over as a player would."""
+    declared: float | None = None
+    """Seconds that the file says it has, if it says so."""
+    partial: bool = False
+    """Whether a part of the video could not be read: the file is cut off or damaged."""
+
+    @property
+    def note(self) -> str:
+        """What could not be read."""
+        if not self.partial:
+            return ""
+        if self.declared is not None and self.declared - self.duration > _tolerance(self.declared):
+            return f"partial: only {self.duration:.1f} of {self.declared:.1f} s could be read; the file is cut off"
+        return f"partial: {self.unreadable} packets are damaged and were passed over"
 
 
 def decode(source: Path, to: Path, *, sampling_rate: float, longest: int, progress: Progress) -> About:
@@ -143,8 +158,10 @@ class _Decoding:
         has_sound = self._sound is not None and self._sound.close()
         size = (self._video.codec_context.width, self._video.codec_context.height)
         width, height = reversed(size) if self._is_turned else size
+        duration, declared = round(max(self._times) + 1 / rate, 3), self._declared()
+        heard = self._sound.seconds if self._sound is not None else 0.0
         return About(
-            duration=round(max(self._times) + 1 / rate, 3),
+            duration=duration,
             frame_rate=round(rate, 3),
             width=width,
             height=height,
@@ -152,7 +169,26 @@ class _Decoding:
             sampled=len(self._frames.times),
             has_sound=has_sound,
             unreadable=self._unreadable,
+            declared=declared,
+            partial=self._unreadable > 0 or _is_short(declared, duration, 0.0 if self._video.duration else heard),
         )
+
+    def _declared(self) -> float | None:
+        """Seconds of the pictures, as the file says, or of the whole file if it says nothing of the pictures."""
+        if self._container.format.name in ESTIMATED:
+            return None
+        known = [self._container.duration / av.time_base] if self._container.duration else []
+        if self._video.duration:
+            known.append(float(self._video.duration * self._video.time_base))
+        return round(min(known), 3) if known else None
+
+
+def _tolerance(seconds: float) -> float:
+    return 0.5 + 0.01 * seconds
+
+
+def _is_short(declared: float | None, seen: float, heard: float) -> bool:
+    return declared is not None and declared - max(seen, heard) > _tolerance(declared)
 
 
 def _require_small(width: int, height: int) -> None:
@@ -198,6 +234,10 @@ class _Sound:
             self._file.writeframes(frame.to_ndarray().astype("<i2").tobytes())
             self._samples += frame.samples
             _require_short(self._silent + self._samples / RATE)
+
+    @property
+    def seconds(self) -> float:
+        return self._silent + self._samples / RATE
 
     def close(self) -> bool:
         """Whether anything was in it."""

@@ -34,14 +34,17 @@ class CannotBeHad(Exception):
     """An archive could not be downloaded, or has the wrong checksum."""
 
 
-def fetch(folder: Path) -> list[str]:
-    """Fill the folder; return what could not be fetched, and why."""
-    pins = tomllib.loads(PINS.read_text())
+def fetch(folder: Path, source: Path | None = None) -> list[str]:
+    """Fill the folder as `source` says; return what could not be fetched, and why."""
+    source = source or PINS
+    pins = tomllib.loads(source.read_text())
+    pins = {"npm": tomllib.loads(PINS.read_text())["npm"], **pins}
     folder.mkdir(parents=True, exist_ok=True)
-    if _made_from(folder) == _source():
+    if _made_from(folder) == _source(source):
         return []
     failures = []
-    steps = [(_take_wheel, pin) for pin in pins["wheel"]] + [(_take_tarball, pin) for pin in pins["tarball"]]
+    kinds = {"wheel": _take_wheel, "tarball": _take_tarball, "package": _take_package}
+    steps = [(take, pin) for kind, take in kinds.items() for pin in pins.get(kind, ())]
     with tempfile.TemporaryDirectory(prefix="packhorse-video-") as work:
         for take, pin in steps:
             try:
@@ -51,7 +54,7 @@ def fetch(folder: Path) -> list[str]:
         if (objects := _convert(Path(work) / "taken" / "coco")) is not None:
             _put(objects, folder / "objects.onnx")
     if not failures:
-        (folder / MADE_FROM).write_text(_source())
+        (folder / MADE_FROM).write_text(_source(source))
     return failures
 
 
@@ -60,9 +63,9 @@ def _made_from(folder: Path) -> str:
     return marker.read_text() if marker.is_file() else ""
 
 
-def _source() -> str:
+def _source(pins: Path) -> str:
     """Hash of what the folder depends on: the pins and the converter."""
-    return hashlib.sha256(PINS.read_bytes() + PINS.with_name("graph.py").read_bytes()).hexdigest()
+    return hashlib.sha256(pins.read_bytes() + PINS.with_name("graph.py").read_bytes()).hexdigest()
 
 
 def _unpack(take: Callable[[Pin, Pin, Path], Path], pin: Pin, npm: Pin, work: Path, folder: Path) -> None:
@@ -73,6 +76,12 @@ def _unpack(take: Callable[[Pin, Pin, Path], Path], pin: Pin, npm: Pin, work: Pa
         taken.write_bytes(_read(archive, member))
         if not name.startswith("coco/"):
             _put(taken, folder / name)
+    for member, part in pin.get("cut", {}).items():
+        taken = work / "taken" / part["to"]
+        taken.write_bytes(_read(archive, member)[part["start"] : part["start"] + part["length"]])
+        if hashlib.sha256(taken.read_bytes()).hexdigest() != part["sha256"]:
+            raise CannotBeHad(f"the part {part['to']} of {member} is not the one that is pinned.")
+        _put(taken, folder / part["to"])
 
 
 def _put(made: Path, to: Path) -> None:
@@ -87,7 +96,7 @@ def _read(archive: Path, member: str) -> bytes:
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as wheel:
             return wheel.read(member)
-    with tarfile.open(archive) as tarball:
+    with tarfile.open(archive) as tarball:  # whatever it is compressed with
         found = tarball.extractfile(member)
         assert found is not None
         return found.read()
@@ -111,7 +120,7 @@ def _take_wheel(pin: Pin, _npm: Pin, work: Path) -> Path:
 
 def _download(pin: Pin, sums: Iterable[str], work: Path, platforms: Sequence[str] = ()) -> Path:
     """Download with pip, from the index that this machine uses. pip checks the hash."""
-    to = work / str(pin["name"])
+    to = work / f"{pin['name']}-{pin['version']}"
     to.mkdir()
     wanted = to / "wanted.txt"
     wanted.write_text(f"{pin['name']}=={pin['version']} " + " ".join(f"--hash=sha256:{each}" for each in sums))
@@ -125,13 +134,26 @@ def _download(pin: Pin, sums: Iterable[str], work: Path, platforms: Sequence[str
 
 
 def _take_tarball(pin: Pin, npm: Pin, work: Path) -> Path:
-    to = work / str(pin["name"])
+    to = work / str(pin["name"]).replace("/", "-")
     to.mkdir()
     _run([*_npm(npm, work), "pack", "--silent", "--ignore-scripts", f"{pin['name']}@{pin['version']}"], cwd=to)
     (archive,) = to.glob("*.tgz")
     if base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode() != pin["sha512"]:
         raise CannotBeHad("its sum is not the one that is pinned.")
     return archive
+
+
+def _take_package(pin: Pin, _npm: Pin, work: Path) -> Path:
+    """Download a Debian package with apt, and unpack the archive of its files."""
+    to = work / str(pin["name"])
+    to.mkdir()
+    _run(["apt-get", "download", f"{pin['name']}={pin['version']}"], cwd=to)
+    (archive,) = to.glob("*.deb")
+    if hashlib.sha256(archive.read_bytes()).hexdigest() != pin["sha256"]:
+        raise CannotBeHad("its sum is not the one that is pinned.")
+    with (to / "data.tar").open("wb") as data:
+        subprocess.run(["dpkg-deb", "--fsys-tarfile", str(archive)], stdout=data, check=True)
+    return to / "data.tar"
 
 
 def _npm(pin: Pin, work: Path) -> list[str]:
@@ -148,7 +170,10 @@ def _npm(pin: Pin, work: Path) -> list[str]:
 
 
 def _run(command: Sequence[str], cwd: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise CannotBeHad(f"{command[0]} is not installed.") from error
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise CannotBeHad(said[-1] if said else f"{command[0]} ended with {done.returncode}.")

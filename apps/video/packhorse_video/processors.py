@@ -13,14 +13,15 @@ class Needs(NamedTuple):
     files: tuple[str, ...] = ()
 
 
+SPEECH = ("voice.onnx", "speech/encoder.ort", "speech/decoder.ort", "speech/tokens.bin")
 PROCESSORS = {
     "cut": Needs(),
     "ocr": Needs(("rapidocr",)),
     "face": Needs(("ai_edge_litert",), ("face.tflite",)),
-    "pose": Needs(("ai_edge_litert",), ("person.tflite", "pose.tflite")),
+    "pose": Needs(("ai_edge_litert", "onnxruntime"), ("person.tflite", "pose.tflite", "objects.onnx")),
     "yolo": Needs(("onnxruntime",), ("objects.onnx",)),
-    "asr": Needs(("onnxruntime", "pocketsphinx"), ("voice.onnx",)),
-    "asrx": Needs(("onnxruntime", "pocketsphinx"), ("voice.onnx",)),
+    "asr": Needs(("onnxruntime",), SPEECH),
+    "asrx": Needs(("onnxruntime",), (*SPEECH, "speaker.ort")),
 }
 
 

@@ -1,153 +1,139 @@
-"""Who speaks when: stretches of speech put together as long as one voice explains them better than two.
-
-Each piece of sound is a cloud of cepstral features with a mean and a spread. Two clouds are one voice if a single
-normal distribution for both costs less, by the Bayesian information criterion, than one for each. Neither needs
-training, and neither needs the number of speakers.
-"""
+"""Who speaks when: a neural embedding of every second or two of speech, clustered until no two voices are alike."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import onnxruntime
 from numpy.typing import NDArray
 
+from packhorse_video import weights
 from packhorse_video.sounds import RATE, Sound
+from packhorse_video.voices import Stretch
 
-MODEL = "cepstral features, clustered by BIC"
-WINDOW, HOP = 400, 160
-BANDS, FEATURES = 26, 12
-SPECTRUM = 512
-LOW, HIGH = 100.0, 7000.0
-PENALTY = 2.5
-"""How much a further voice costs. The theory says 1, for frames that know nothing of each other; ours overlap."""
-SHORTEST = 1.0
+MODEL = "x-vectors (pyannote, in moonshine-voice 0.0.48), clustered"
+WINDOW, HOP = 2.0, 1.0
+"""Seconds of speech that an embedding is made of, and seconds from one to the next."""
+SHORTEST = 1.2
 """Seconds. What is shorter says too little of its voice to found one, and is given to the nearest."""
-
+ALIKE = 0.28
+"""Mean similarity of two groups of windows that are one voice."""
+SAME = 0.62
+"""Similarity of the means of two large groups that are one voice."""
 BLOCK = 400
-"""Pieces that are compared each with each; of a long video, what is left of each block is compared again."""
-ENOUGH = 600
-"""Frames, of 10 ms each, that a voice is judged by."""
-LEAST = 1e-3
-"""Spread that everything has, so that silence is not infinitely sure of itself."""
+"""Windows that are compared each with each; of a long video, what is left of each block is compared again."""
 
-Features = NDArray[np.float64]
+Embeddings = NDArray[np.float32]
 
 
-def speakers(pieces: Sequence[Sound]) -> list[int]:
-    """Of each piece the number of its speaker, in the order in which they are first heard."""
-    clouds = [features(piece) for piece in pieces]
-    founding = [Voice.of(i, clouds[i]) for i, piece in enumerate(pieces) if piece.size >= SHORTEST * RATE]
-    if not founding:
-        return [0] * len(pieces)
-    blocks = [_merge(founding[at : at + BLOCK]) for at in range(0, len(founding), BLOCK)]
-    voices = _merge([voice for block in blocks for voice in block])
-    known = {i for voice in voices for i in voice.pieces}
-    for i in set(range(len(pieces))) - known:
-        mean = clouds[i].mean(0)
-        min(voices, key=lambda voice: float(np.linalg.norm(voice.sum / voice.count - mean))).pieces.append(i)
-    order = sorted(voices, key=lambda voice: min(voice.pieces))
-    numbers = {i: number for number, voice in enumerate(order) for i in voice.pieces}
-    return [numbers[i] for i in range(len(pieces))]
+class Piece(NamedTuple):
+    """Part of a stretch of speech by one speaker."""
+
+    at: float
+    until: float
+    who: int
 
 
-class Voice(NamedTuple):
-    """Pieces, and as much of their features as mean and spread are made of: two are put together by adding."""
-
-    pieces: list[int]
-    count: Any
-    sum: Features
-    products: Features
-
-    @classmethod
-    def of(cls, piece: int, cloud: Features) -> Voice:
-        return cls([piece], np.float64(len(cloud)), cloud.sum(0), cloud.T @ cloud)
-
-    def bounded(self) -> Voice:
-        """As if no more had been heard of it than is enough: a voice changes over an hour, and would become several."""
-        share = min(1.0, ENOUGH / self.count)
-        return Voice(self.pieces, self.count * share, self.sum * share, self.products * share)
-
-    def __add__(self, other: Voice) -> Voice:  # type: ignore[override]
-        return Voice(
-            [*self.pieces, *other.pieces],
-            self.count + other.count,
-            self.sum + other.sum,
-            self.products + other.products,
-        )
+@cache
+def _session() -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(weights.path("speaker.ort")), options, providers=["CPUExecutionProvider"])
 
 
-def _merge(voices: list[Voice]) -> list[Voice]:
-    """The two that are most likely one, again and again, until no two are."""
-    voices = list(voices)
-    costs = np.full((len(voices), len(voices)), np.inf)
-    for i in range(1, len(voices)):
-        costs[i, :i] = _costs(voices[i], voices[:i])
-    while len(voices) > 1:
-        b, a = divmod(int(np.argmin(costs)), len(voices))
-        if costs[b, a] >= 0:
-            break
-        voices[a] += voices.pop(b)
-        costs = np.delete(np.delete(costs, b, 0), b, 1)
-        costs[a, :a] = _costs(voices[a], voices[:a])
-        costs[a + 1 :, a] = _costs(voices[a], voices[a + 1 :])
-    return voices
+def embed(sound: Sound) -> Embeddings:
+    padded = np.tile(sound, -(-RATE // max(1, sound.size)))[: max(sound.size, RATE)]
+    [found] = _session().run(None, {"waveform": padded[np.newaxis].astype(np.float32)})
+    return np.asarray(found[0] / max(1e-9, float(np.linalg.norm(found[0]))), np.float32)
 
 
-def _costs(voice: Voice, others: Sequence[Voice]) -> Features:
-    """What one voice for both costs over two, with each of the others; below zero it is one."""
-    if not others:
-        return np.zeros(0)
-    mine, theirs = voice.bounded(), [other.bounded() for other in others]
-    counts = np.array([other.count for other in theirs])
-    sums = np.stack([other.sum for other in theirs])
-    products = np.stack([other.products for other in theirs])
-    alone = mine.count * _spread(mine.count, mine.sum, mine.products) + counts * _spread(counts, sums, products)
-    both = counts + mine.count
-    gained = both * _spread(both, sums + mine.sum, products + mine.products) - alone
-    size = mine.sum.size
-    parameters = size + size * (size + 1) / 2
-    found: Features = gained / 2 - PENALTY * parameters / 2 * np.log(both)
+def pieces(sound: Sound, stretches: Sequence[Stretch]) -> list[Piece]:
+    """Speech by speaker, in order of time; speakers are numbered in the order in which they are first heard."""
+    windows = [window for stretch in stretches for window in _windows(stretch)]
+    if not windows:
+        return []
+    vectors = np.stack([embed(window.of(sound)) for window in windows])
+    long = [i for i, window in enumerate(windows) if window.until - window.at >= SHORTEST]
+    labels = cluster(vectors, long or list(range(len(windows))))
+    found: list[Piece] = []
+    for stretch in stretches:
+        found += _divide(stretch, [(w, who) for w, who in zip(windows, labels, strict=True) if _is_in(w, stretch)])
+    order = {who: i for i, who in enumerate(dict.fromkeys(piece.who for piece in found))}
+    return [Piece(piece.at, piece.until, order[piece.who]) for piece in found]
+
+
+def _windows(stretch: Stretch) -> list[Stretch]:
+    length = stretch.until - stretch.at
+    if length <= WINDOW * 1.25:
+        return [stretch]
+    count = 1 + round((length - WINDOW) / HOP)
+    starts = np.linspace(stretch.at, stretch.until - WINDOW, max(2, count))
+    return [Stretch(float(at), float(at) + WINDOW) for at in starts]
+
+
+def _is_in(window: Stretch, stretch: Stretch) -> bool:
+    return stretch.at - 1e-6 <= window.at and window.until <= stretch.until + 1e-6
+
+
+def _divide(stretch: Stretch, windows: Sequence[tuple[Stretch, int]]) -> list[Piece]:
+    """A stretch changes hands halfway between the middles of two windows of different speakers."""
+    found: list[Piece] = []
+    start = stretch.at
+    for i, (window, who) in enumerate(windows):
+        if i + 1 < len(windows) and windows[i + 1][1] == who:
+            continue
+        after = windows[i + 1][0] if i + 1 < len(windows) else None
+        end = stretch.until if after is None else (window.at + window.until + after.at + after.until) / 4
+        found.append(Piece(start, end, who))
+        start = end
     return found
 
 
-def _spread(count: Any, sums: Features, products: Features) -> Any:
-    """The logarithm of the determinant of the covariance, of one or of many."""
-    mean = sums / count[..., None]
-    covariance = products / count[..., None, None] - mean[..., :, None] * mean[..., None, :]
-    return np.linalg.slogdet(covariance + LEAST * np.eye(mean.shape[-1]))[1]
+def cluster(vectors: Embeddings, founding: Sequence[int]) -> list[int]:
+    """The voice of each vector. Only the founding ones decide how many voices there are."""
+    groups = [[i] for i in founding]
+    blocks = [_merge(vectors, groups[at : at + BLOCK]) for at in range(0, len(groups), BLOCK)]
+    groups = _merge(vectors, [group for block in blocks for group in block]) if len(blocks) > 1 else blocks[0]
+    groups = _join(vectors, groups)
+    means = np.stack([_mean(vectors, group) for group in groups])
+    return [int(np.argmax(means @ vector)) for vector in vectors]
 
 
-def features(sound: Sound) -> Features:
-    """Cepstra of the loud moments, without the first, which only says how loud it was."""
-    padded = np.pad(sound, (0, max(0, WINDOW - sound.size)))
-    frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::HOP] * np.hamming(WINDOW)
-    power = np.abs(np.fft.rfft(frames, SPECTRUM)) ** 2
-    bands = np.log(power @ _filters().T + 1e-8)
-    loud = bands.mean(1) >= np.median(bands.mean(1))
-    cepstra: Features = (bands @ _cosines().T)[loud]
-    return cepstra
+def _merge(vectors: Embeddings, groups: list[list[int]]) -> list[list[int]]:
+    """Put the two groups together whose vectors are most alike in the mean, until none are alike enough."""
+    groups = list(groups)
+    sums = np.stack([vectors[group].sum(0) for group in groups])
+    counts = np.array([len(group) for group in groups], np.float32)
+    while len(groups) > 1:
+        alike = sums @ sums.T / np.outer(counts, counts)
+        np.fill_diagonal(alike, -1)
+        a, b = sorted(divmod(int(np.argmax(alike)), len(groups)))
+        if alike[a, b] < ALIKE:
+            break
+        groups[a] = groups[a] + groups.pop(b)
+        sums[a] += sums[b]
+        counts[a] += counts[b]
+        sums, counts = np.delete(sums, b, 0), np.delete(counts, b)
+    return groups
 
 
-@cache
-def _filters() -> Features:
-    """Triangles, evenly spaced as an ear hears."""
-    edges = 700 * (10 ** (np.linspace(_mel(LOW), _mel(HIGH), BANDS + 2) / 2595) - 1)
-    at = np.fft.rfftfreq(SPECTRUM, 1 / RATE)
-    rising = (at - edges[:-2, None]) / np.diff(edges)[:-1, None]
-    falling = (edges[2:, None] - at) / np.diff(edges)[1:, None]
-    filters: Features = np.clip(np.minimum(rising, falling), 0, None)
-    return filters
+def _join(vectors: Embeddings, groups: list[list[int]]) -> list[list[int]]:
+    """Means of many vectors say more than single ones: join voices whose means are the same."""
+    groups = sorted(groups, key=len, reverse=True)
+    found: list[list[int]] = []
+    for group in groups:
+        near = [(float(_mean(vectors, each) @ _mean(vectors, group)), i) for i, each in enumerate(found)]
+        if near and max(near)[0] >= SAME:
+            found[max(near)[1]] += group
+        else:
+            found.append(list(group))
+    return found
 
 
-def _mel(frequency: float) -> float:
-    return 2595 * float(np.log10(1 + frequency / 700))
-
-
-@cache
-def _cosines() -> Features:
-    steps = np.arange(1, FEATURES + 1)[:, None] * (np.arange(BANDS) + 0.5) * np.pi / BANDS
-    cosines: Features = np.cos(steps) * np.sqrt(2 / BANDS)
-    return cosines
+def _mean(vectors: Embeddings, group: Sequence[int]) -> Embeddings:
+    mean = vectors[list(group)].mean(0)
+    return np.asarray(mean / max(1e-9, float(np.linalg.norm(mean))), np.float32)

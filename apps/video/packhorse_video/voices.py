@@ -22,7 +22,7 @@ PAUSE = 0.25
 """Seconds of silence that end a stretch; likewise the least that one lasts, and what is left around it."""
 SHORTEST = 0.2
 AROUND = 0.1
-LONGEST = 30.0
+LONGEST = 15.0
 """A stretch is processed as a whole, so a longer one is split."""
 
 

@@ -1,0 +1,77 @@
+"""Speech of a video: recognised the same way every time, by speaker, and only where it is understood."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from packhorse_speech.espeak import Espeak
+from packhorse_video import sample, transcript, weights
+from packhorse_video.sounds import RATE, Sound
+from packhorse_video.transcript import Transcript
+
+MANDARIN = "今天天气很好。我们一起去公园散步，然后去图书馆看书。"
+
+
+def transcribed(sound: Sound) -> Transcript:
+    return transcript.transcribe(sound, lambda _: None)
+
+
+def text_of(made: Transcript) -> str:
+    return " ".join(each.text for part in made.parts for each in part.words)
+
+
+@pytest.fixture(scope="module")
+def dialogue() -> Sound:
+    """Two people take turns."""
+    return sample.recording(weights.path("sample/dialogue.wav"))
+
+
+@pytest.fixture(scope="module")
+def made(dialogue: Sound) -> Transcript:
+    return transcribed(dialogue)
+
+
+@pytest.fixture(scope="module")
+def mandarin() -> Sound:
+    engine = Espeak()
+    said = engine.speak(MANDARIN, "zh-TW+f2")
+    at = np.arange(0, said.size, engine.rate / RATE)
+    return np.asarray(np.interp(at, np.arange(said.size), said), np.float32)
+
+
+def test_a_human_voice_is_understood(made: Transcript) -> None:
+    assert "Do you hear me?" in text_of(made)
+    assert "laugh less heartily" in text_of(made)
+    assert made.note == ""
+
+
+def test_what_was_heard_before_does_not_change_the_words(made: Transcript, dialogue: Sound, mandarin: Sound) -> None:
+    transcribed(mandarin)
+
+    assert transcribed(dialogue) == made
+
+
+def test_two_people_who_take_turns_are_told_apart(made: Transcript, dialogue: Sound) -> None:
+    turns = transcript.turns_of(dialogue, made, lambda _: None)
+
+    assert [each.speaker for each in turns] == ["speaker 1", "speaker 2"] * 7
+    assert turns[0].label == "Do you hear me?"
+    assert turns[1].label == "Yes."
+
+
+def test_speech_that_is_not_english_is_reported_and_not_made_into_english(mandarin: Sound) -> None:
+    made = transcribed(mandarin)
+
+    assert [each.label for each in transcript.words_of(made)] == [transcript.FOREIGN] * len(made.parts)
+    assert {each.label for each in transcript.turns_of(mandarin, made, lambda _: None)} == {transcript.FOREIGN}
+    assert "not English" in made.note
+
+
+def test_a_transcript_is_read_as_it_was_written(made: Transcript, tmp_path: Path) -> None:
+    path = tmp_path / "transcript.json"
+    transcript.write(made, path)
+
+    assert transcript.read(path) == made
