@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 Array = NDArray[np.float32]
+SQUARE = 1.2
+"""Ratio of the sides up to which a picture is looked at as a whole only."""
+EDGE = 0.02
+"""Fraction of the side of a tile that counts as its edge."""
 SAME = 0.3
 """Boxes with a larger intersection over union show the same thing."""
 
@@ -25,6 +29,48 @@ class Fitted(NamedTuple):
         """Map points from fractions of the square to fractions of the picture."""
         found: Array = (xy - 0.5) * np.array(self.scale, np.float32) + 0.5
         return found
+
+
+class Tile(NamedTuple):
+    """A part of a picture, and where it is in it."""
+
+    picture: Image.Image
+    corner: tuple[float, float]
+    """Left and top, as fractions of the whole picture."""
+    size: tuple[float, float]
+
+    def back(self, xy: Array) -> Array:
+        """Map points from fractions of the tile to fractions of the whole picture."""
+        found: Array = xy * np.array(self.size, np.float32) + np.array(self.corner, np.float32)
+        return found
+
+
+def tiles(picture: Image.Image) -> list[Tile]:
+    """The picture, and squares of its shorter side that overlap: what is small in it is larger in one of them."""
+    short, long = sorted(picture.size)
+    found = [Tile(picture, (0.0, 0.0), (1.0, 1.0))]
+    if long < SQUARE * short:
+        return found
+    count = max(2, round(1.7 * long / short))
+    for start in np.linspace(0, long - short, count):
+        left, top = (float(start), 0.0) if picture.width == long else (0.0, float(start))
+        part = picture.crop((round(left), round(top), round(left) + short, round(top) + short))
+        found.append(
+            Tile(
+                part,
+                (left / picture.width, top / picture.height),
+                (short / picture.width, short / picture.height),
+            )
+        )
+    return found
+
+
+def is_cut_off(box: Array, tile: Tile) -> bool:
+    """Whether a box (in fractions of the tile) ends at an edge of the tile that is not one of the picture."""
+    (left, top), (wide, high) = tile.corner, tile.size
+    edges = (left > EDGE, top > EDGE, left + wide < 1 - EDGE, top + high < 1 - EDGE)
+    touches = (box[0] < EDGE, box[1] < EDGE, box[2] > 1 - EDGE, box[3] > 1 - EDGE)
+    return any(edge and touch for edge, touch in zip(edges, touches, strict=True))
 
 
 def fit(picture: Image.Image, size: int) -> Fitted:
@@ -70,6 +116,14 @@ def distinct(boxes: Array, scores: Array, at_least: float, same: float = SAME) -
         kept.append(best)
         left = [i for i in rest if _overlap(boxes[best], boxes[i]) < same]
     return kept
+
+
+def is_same(a: Array, b: Array, same: float = 0.5, within: float = 0.8) -> bool:
+    """Whether two boxes overlap that much, or one of them lies in the other."""
+    wide, high = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    if wide <= 0 or high <= 0:
+        return False
+    return _overlap(a, b) >= same or float(wide * high) / max(1e-9, min(_area(a), _area(b))) >= within
 
 
 def _overlap(a: Array, b: Array) -> float:

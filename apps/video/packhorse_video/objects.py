@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnxruntime
@@ -15,6 +17,8 @@ from packhorse_video.graph import IMAGE, SIZE
 
 MODEL = "SSDLite MobileNet v2, COCO (tfjs coco-ssd, converted)"
 AT_LEAST = 0.5
+AT_LEAST_TILED = 0.6
+"""In a tile, where there are more chances to be wrong."""
 SAME = 0.5
 VARIANCE = (10.0, 5.0)
 """What the distances and the sizes in an answer are divided by."""
@@ -37,16 +41,50 @@ def _session() -> onnxruntime.InferenceSession:
 
 
 def find(picture: Image.Image, at: float) -> list[Finding]:
+    return [
+        Finding(at, kind, score=round(score, 3), box=findings.box(*box))
+        for kind, score, box in detect(picture, AT_LEAST, AT_LEAST_TILED)
+    ]
+
+
+class Detected(NamedTuple):
+    kind: str
+    score: float
+    box: boxes.Array
+    """In fractions of the picture."""
+
+
+def detect(picture: Image.Image, at_least: float, tiled: float, kinds: Collection[str] = ()) -> list[Detected]:
+    """Objects in the picture and in its tiles; those of all kinds if none are named."""
+    found: list[Detected] = []
+    for i, tile in enumerate(boxes.tiles(picture)):
+        least = tiled if i else at_least
+        corners, scores = _run(tile.picture)
+        for number, kind in KINDS.items():
+            if (kinds and kind not in kinds) or scores[:, number].max() < least:
+                continue
+            for each in boxes.distinct(corners, scores[:, number], least, SAME):
+                if not i or not boxes.is_cut_off(corners[each], tile):
+                    box = tile.back(corners[each].reshape(2, 2)).reshape(4)
+                    found.append(Detected(kind, float(scores[each, number]), box))
+    return _distinct(found)
+
+
+def _distinct(found: Sequence[Detected]) -> list[Detected]:
+    """One of each object: a box that lies within a better one of its kind is a part of it."""
+    kept: list[Detected] = []
+    for each in sorted(found, key=lambda one: -one.score):
+        if not any(one.kind == each.kind and boxes.is_same(one.box, each.box) for one in kept):
+            kept.append(each)
+    return kept
+
+
+def _run(picture: Image.Image) -> tuple[boxes.Array, boxes.Array]:
+    """Of each anchor its box, and its score for each class."""
     square = picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
     values = np.asarray(square, np.float32)[np.newaxis] / np.float32(127.5) - 1
     raw, scores, anchors = _session().run(None, {IMAGE: values})
-    corners = _corners(raw.reshape(-1, 4), anchors[0])
-    return [
-        Finding(at, kind, score=round(float(scores[0, i, number]), 3), box=findings.box(*corners[i]))
-        for number, kind in KINDS.items()
-        if scores[0, :, number].max() >= AT_LEAST
-        for i in boxes.distinct(corners, scores[0, :, number], AT_LEAST, SAME)
-    ]
+    return _corners(raw.reshape(-1, 4), anchors[0]), scores[0]
 
 
 def _corners(raw: boxes.Array, anchors: boxes.Array) -> boxes.Array:

@@ -14,10 +14,12 @@ from packhorse_video.findings import Finding
 MODEL = "PP-OCRv6 small (RapidOCR 3)"
 AT_LEAST = 0.9
 """Below it, what is read are mostly things that look like a letter."""
-LONGEST = 960
-SAME = 8
+LONGEST = 672
+"""Pixels of the longer side in which text is looked for. It is read at full size."""
+SAME = 16
 """Levels of grey. A picture that differs less from the last one anywhere has the same words, and is not read again."""
-COARSE = (64, 36)
+CELL = 4
+"""Pixels of the squares that are compared: smaller than a digit of a clock that can be read."""
 
 
 @cache
@@ -58,9 +60,9 @@ class Reader:
         """So many were not like the one before."""
 
     def find(self, picture: Image.Image, at: float) -> list[Finding]:
-        coarse = np.asarray(picture.convert("L").resize(COARSE, Image.Resampling.BOX), np.int16)
-        if self._last is None or np.abs(coarse - self._last).max() >= SAME:
-            self._found, self._last = find(picture, at), coarse
+        cells = np.asarray(picture.convert("L").reduce(CELL), np.int16)
+        if self._last is None or cells.shape != self._last.shape or np.abs(cells - self._last).max() >= SAME:
+            self._found, self._last = find(picture, at), cells
             self.read += 1
         return [_repeat(each, at) for each in self._found]
 
