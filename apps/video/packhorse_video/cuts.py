@@ -107,7 +107,7 @@ def _gradual(values: Array, change: Array, light: Array, times: Sequence[float],
             for middle in _candidates(values, change, light, begin, end, max(3, round(span / frame))):
                 if any(start <= middle <= stop for start, stop in taken):
                     continue
-                start, stop = _grow(change, middle, begin, end - 1, round(LONGEST / frame))
+                start, stop = _grow(values, change, middle, begin, end - 1, round(LONGEST / frame))
                 label = _label(values, light, start, stop) if (stop - start) * frame >= SHORTEST else None
                 if label is not None and not any(start < last and stop > first for first, last in taken):
                     taken.append((start, stop))
@@ -135,16 +135,16 @@ def _candidates(values: Array, change: Array, light: Array, begin: int, end: int
     return peaks
 
 
-def _grow(change: Array, middle: int, begin: int, last: int, longest: int) -> tuple[int, int]:
-    """First and last frame of the change around the middle: until it is slow for two steps."""
+def _grow(values: Array, change: Array, middle: int, begin: int, last: int, longest: int) -> tuple[int, int]:
+    """First and last frame of the change around the middle: until it is slow for two steps, or black."""
     low, high = max(begin, middle - longest), min(last, middle + longest)
     speed = float(np.median(change[max(low, middle - 2) : min(high, middle + 3)]))
     start, stop = middle, middle
     if speed <= 0:
         return start, stop
-    while start > low and change[max(low, start - 2) : start].max() >= STEADY * speed:
+    while start > low and not _is_empty(values[start]) and change[max(low, start - 2) : start].max() >= STEADY * speed:
         start -= 1
-    while stop < high and change[stop : min(high, stop + 2)].max() >= STEADY * speed:
+    while stop < high and not _is_empty(values[stop]) and change[stop : min(high, stop + 2)].max() >= STEADY * speed:
         stop += 1
     return start, stop
 
