@@ -194,7 +194,7 @@ class Loop:
         at: float,
     ) -> Handle:
         self._numbers += 1
-        return Handle(callback, args, context or contextvars.copy_context(), machine, self._numbers, at)
+        return Handle(callback, args, contextvars.copy_context() if context is None else context, machine, self._numbers, at)
 
     def create_future(self) -> asyncio.Future[Any]:
         self._numbers += 1
