@@ -175,7 +175,7 @@ def _destination(address: str, settings: Settings) -> Destination:
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise _no_destination(address, "it must not contain a password or a fragment")
     match parts.scheme:
-        case "s3" | "gs" | "file":
+        case "s3" | "file":
             try:
                 blobs = open_blobs(address, settings.s3_access_key, settings.s3_secret_key)
             except SettingError as error:
@@ -183,7 +183,7 @@ def _destination(address: str, settings: Settings) -> Destination:
             return InBlobs(blobs, shown)
         case "http" | "https" if parts.hostname and not parts.query:
             return _file_service(shown, settings)
-    raise _no_destination(address, "it must begin with s3://, gs://, file:/// or https://")
+    raise _no_destination(address, "it must begin with s3://, file:/// or https://")
 
 
 def _file_service(address: str, settings: Settings) -> Destination:
