@@ -58,7 +58,6 @@ def check(settings: Settings) -> None:
                 from packhorse.store.redis.client import address
             address(settings.store, settings.prefix)
     blobs_from(settings)
-    publish_blobs_from(settings)
     destinations_from(settings)
 
 
@@ -142,17 +141,6 @@ def address_of(settings: Settings) -> str:
 
 def blobs_from(settings: Settings) -> Blobs:
     return open_blobs(settings.blobs, settings.s3_access_key, settings.s3_secret_key)
-
-
-def publish_blobs_from(settings: Settings) -> Blobs | None:
-    """Where published files go; None if they stay in the object store of the jobs."""
-    if not settings.publish_to:
-        return None
-    try:
-        return open_blobs(settings.publish_to, settings.s3_access_key, settings.s3_secret_key)
-    except SettingError as error:
-        message = str(error).replace("PACKHORSE_BLOBS", "PACKHORSE_PUBLISH_TO")
-        raise SettingError(message, name="publish_to") from error
 
 
 def destinations_from(settings: Settings) -> dict[str, Destination]:

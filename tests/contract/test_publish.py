@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from hashlib import sha256
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from packhorse.background.janitor import Janitor
 from packhorse.blobs.base import Blobs, is_key
-from packhorse.blobs.local import Folder
 from packhorse.core import lifecycle, publish_path
 from packhorse.core.models import Artifact, Firing, Job, Result, Stored, TaskId
-from packhorse.core.plan import Defaults, Status, fill_plan
+from packhorse.core.plan import Status
 from packhorse.jobs.artifacts import KEPT, MARKS, Publisher, published_files
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
@@ -253,40 +251,3 @@ def test_no_two_tenants_share_a_folder() -> None:
 
     assert len(set(folders)) == len(tenants)
     assert all("/" not in each and not each.startswith(".") and len(each) <= 200 for each in folders)
-
-
-async def test_a_destination_has_the_files_at_its_root_and_loses_them_with_the_job(
-    store: Store, blobs: Blobs, tmp_path: Path
-) -> None:
-    there = Folder(tmp_path / "ns-temp-bucket")
-    janitor = Janitor(store, blobs, Transactor(store), 600.0, 5.0, destination=there)
-    path = fill_plan(replace(PUBLISHING, publish="apod-daily/2025-09-04"), Defaults(has_destination=True)).publish
-
-    first = await completed(store, blobs, path, original_jpg=b"old", meta_json=b"{}")
-    await janitor.tick()
-    before = {key: await content(there, key) for key in await there.keys("apod-daily")}
-    second = await completed(store, blobs, path, original_jpg=b"new")
-    await janitor.tick()
-    after = {key: await content(there, key) for key in await there.keys("apod-daily")}
-    await deleted(store, second)
-    await janitor.tick()
-    again = {key: await content(there, key) for key in await there.keys("apod-daily")}
-    await deleted(store, first)
-    await janitor.tick()
-
-    assert before == {"apod-daily/2025-09-04/original.jpg": b"old", "apod-daily/2025-09-04/meta.json": b"{}"}
-    assert after == {"apod-daily/2025-09-04/original.jpg": b"new"}
-    assert again == before
-    assert await there.keys("apod-daily") == []
-    assert await shown(blobs) == {}
-    await there.close()
-
-
-def test_only_the_files_of_other_tenants_are_in_folders_of_their_own() -> None:
-    def folder(tenant: str) -> str | None:
-        made = lifecycle.submit(
-            replace(PUBLISHING, publish="/{pipeline}"), SPEC, job_id="1", user="ann", now=1000.0, tenant=tenant
-        )
-        return publish_path.publish_folder(made.after)
-
-    assert (folder("default"), folder("acme")) == ("/convert", "/%acme/convert")

@@ -59,12 +59,10 @@ class Janitor:
         period: float,
         failures_keep: float = FAILURES_KEEP,
         trusted_now: Callable[[], float | None] | None = None,
-        destination: Blobs | None = None,
     ) -> None:
-        """``destination`` is where published files go, if not to ``blobs``.
+        """``trusted_now`` is the time by which something may be deleted; None while the clock is not to be trusted.
 
-        ``trusted_now`` is the time by which something may be deleted; None while the clock is not to be trusted. By
-        default the store's clock, trusted blindly: a worker must not do that.
+        By default the store's clock, trusted blindly: a worker must not do that.
         """
         self._store = store
         self._blobs = blobs
@@ -77,7 +75,7 @@ class Janitor:
         self._trusted_now = trusted_now or store.now
         self._now = 0.0
         """The time by which something is old enough to be deleted in this tick; 0 while no clock is trusted."""
-        self._publisher = Publisher(blobs, destination)
+        self._publisher = Publisher(blobs)
         self._purging = _Cleanup(store.purgeable, self._purge)
         self._tidying = _Cleanup(store.jobs_with_litter, self._tidy)
 

@@ -161,8 +161,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     secrets: tuple[Path, ...] = ()  # paths of secret parameters: encrypted at rest, never shown
     lists: tuple[str, ...] = ()  # parameters that take several files
     publish: str = ""
-    """Path pattern under which the files of completed jobs are also published. Empty: not published. With a slash in
-    front, which the deployment adds: in the destination of published files."""
+    """Path pattern under which the files of completed jobs are also published. Empty: not published."""
     statuses: Mapping[Status, str] = field(default_factory=dict)  # the app's own names for statuses
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Stage by the app's own name for its files."""
@@ -229,7 +228,6 @@ class Defaults(Struct, frozen=True):
     kept: Mapping[Status, float] = field(default_factory=dict)
     pending: float = 86_400.0
     revive: Revive = Revive()
-    has_destination: bool = False  # published files go to a destination of their own
 
 
 def fingerprint(value: Any) -> str:
@@ -288,8 +286,6 @@ def _fill(plan: Plan, defaults: Defaults) -> Plan:
     )
     rest: dict[str, Any] = {name: getattr(defaults, name) for name in FILLABLE if name in plan.unset}
     rest["keep"] = fill_keep(plan, defaults)
-    if plan.publish and defaults.has_destination:
-        rest["publish"] = f"/{plan.publish}"
     bare = replace(plan, stages=stages, unset=(), fingerprint="", **rest)
     return replace(bare, fingerprint=fingerprint(bare))
 

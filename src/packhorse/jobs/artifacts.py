@@ -31,7 +31,6 @@ AT_A_TIME = 8
 """Files of one attempt that are transferred concurrently."""
 
 MARKS = "publishing"
-ELSEWHERE = "/%"  # behind MARKS, in place of a tenant: the files are in a destination of their own
 BATCH = 100
 PAGE = 1000
 TRIES = 5
@@ -120,10 +119,8 @@ def published_files(to: str, job: Job, results: Mapping[TaskId, Result]) -> File
 
 
 class Publisher:
-    def __init__(self, blobs: Blobs, destination: Blobs | None = None) -> None:
-        """Without a destination, files that were to be published there are not."""
+    def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
-        self._destination = destination
 
     async def publish(self, job: Job, results: Mapping[TaskId, Result]) -> None:
         """Can be repeated. A job without files publishes nothing and leaves what is there."""
@@ -153,9 +150,7 @@ class Publisher:
         return [key for key in keys if _owner(key) not in known], keys[-1] if len(keys) == BATCH else ""
 
     async def withdraw_stray(self, mark: str) -> None:
-        folder = mark.removeprefix(MARKS).rpartition("/")[0]
-        to = folder.removeprefix(ELSEWHERE) if folder.startswith(ELSEWHERE) else publish_path.ROOT + folder
-        await self.withdraw(to, _owner(mark))
+        await self.withdraw(publish_path.ROOT + mark.removeprefix(MARKS).rpartition("/")[0], _owner(mark))
 
     async def _show(self, to: str) -> None:
         marks = await self._all(to)
@@ -171,27 +166,21 @@ class Publisher:
         listed = {mark: await self._read_mark(to, mark) for mark in marks}
         wanted = next((listed[mark] for mark in reversed(left) if listed[mark]), {})
         others = {name for files in listed.values() for name in files if name not in wanted}
-        there = self._blobs if not to.startswith("/") else self._destination
-        if there is None:  # it is no longer configured
-            return
-        await there.delete([f"{to}/{name}".removeprefix("/") for name in sorted(others)])
+        await self._blobs.delete([f"{to}/{name}" for name in sorted(others)])
         for name, file in wanted.items():
             with suppress(BlobNotFound):  # its job was purged or run again meanwhile
-                await self._put(there, f"{to}/{name}".removeprefix("/"), file)
+                await self._put(f"{to}/{name}", file)
 
-    async def _put(self, there: Blobs, key: str, file: Stored) -> None:
+    async def _put(self, key: str, file: Stored) -> None:
         """Objects are never overwritten: another's file is deleted first, and for a moment there is none."""
         for _ in range(TRIES):
-            size = await there.size(key)
-            if size == file.size and await checksum(there, key) == file.sha256:
+            size = await self._blobs.size(key)
+            if size == file.size and await checksum(self._blobs, key) == file.sha256:
                 return
             if size is not None:
-                await there.delete([key])
+                await self._blobs.delete([key])
             with suppress(BlobExists):
-                if there is self._blobs:
-                    await there.copy(file.key, key)
-                else:
-                    await there.put(key, self._blobs.read(file.key))
+                await self._blobs.copy(file.key, key)
                 return
         raise BlobExists(key=key)
 
@@ -210,18 +199,18 @@ class Publisher:
         with suppress(BlobNotFound, CorruptRecord):
             pieces = [piece async for piece in self._blobs.read(f"{_marks(to)}/{mark}")]
             listed = json.record(b"".join(pieces), Files)
-            return {name: file for name, file in listed.items() if is_key(f"{to}/{name}".removeprefix("/"))}
+            return {name: file for name, file in listed.items() if is_key(f"{to}/{name}")}
         return {}
 
 
 def _publish_name(to: str, name: str) -> str:
     """A hash if the name is too long below this path."""
     key = artifact_key(name)
-    return key if is_key(f"{to}/{key}".removeprefix("/")) else hash_name(name)
+    return key if is_key(f"{to}/{key}") else hash_name(name)
 
 
 def _marks(to: str) -> str:
-    return MARKS + (f"{ELSEWHERE}{to}" if to.startswith("/") else to.removeprefix(publish_path.ROOT))
+    return MARKS + to.removeprefix(publish_path.ROOT)
 
 
 def _owner(mark: str) -> str:

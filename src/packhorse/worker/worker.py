@@ -63,14 +63,10 @@ GC_THRESHOLD = 20_000
 
 
 class Worker:
-    def __init__(
-        self, store: Store, blobs: Blobs, settings: Settings, described: Description, published: Blobs | None = None
-    ) -> None:
-        """``published`` is where published files go, if not to ``blobs``."""
+    def __init__(self, store: Store, blobs: Blobs, settings: Settings, described: Description) -> None:
         check_queues(settings.queues, list(described.queues))
         self._store = store
         self._blobs = blobs
-        self._published = published
         self._settings = settings
         self._described = described
         self._user = StageUser.find(settings.stage_user)
@@ -195,7 +191,6 @@ class Worker:
                 settings.sweep,
                 settings.failures_keep,
                 partial(clock.now, after=TRUSTED_AFTER * lease),
-                self._published,
             ),
             self._webhooks,
             Scheduler(store, blobs, settings, transact),

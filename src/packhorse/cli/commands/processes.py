@@ -17,7 +17,7 @@ from packhorse.cli.supervisor import Kept
 from packhorse.core.text import plural
 from packhorse.define.validation import list_some
 from packhorse.errors import AppMissing, PackhorseError
-from packhorse.factory import install_views, open_both, publish_blobs_from
+from packhorse.factory import install_views, open_both
 from packhorse.host import StageUser, hide_settings, require_free_port
 from packhorse.settings import PREFIX, Settings, dev_allow, dev_url, keep_dev_url, keep_secret_key
 from packhorse.worker.pool import describe
@@ -65,11 +65,9 @@ def worker(file: str | None = None, /, *, pace: Pace = Pace(), places: Places = 
 
 async def work(settings: Settings) -> None:
     store, blobs = await open_both(settings)
-    published = publish_blobs_from(settings)
     try:
         await install_views(store, settings)
-        described = await describe(settings.app, StageUser.find(settings.stage_user))
-        worker = Worker(store, blobs, settings, described, published)
+        worker = Worker(store, blobs, settings, await describe(settings.app, StageUser.find(settings.stage_user)))
         stop, hurry = asyncio.Event(), asyncio.Event()
 
         def told_to_stop() -> None:
@@ -83,8 +81,6 @@ async def work(settings: Settings) -> None:
     finally:
         await store.close()
         await blobs.close()
-        if published is not None:
-            await published.close()
 
 
 def _loops() -> Callable[[], asyncio.AbstractEventLoop] | None:
