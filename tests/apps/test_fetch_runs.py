@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-import httpx2
 import pytest
 
 from packhorse.blobs import open_blobs
@@ -228,31 +227,6 @@ def test_a_document_that_is_wrong_is_refused_with_the_field(on: tuple[Stand, Sit
         with pytest.raises(InvalidInput) as refused:
             at.client.put_job_config({**given, field: value, "pipeline": "fetch"})
         assert [each["field"] for each in refused.value.errors] == [field]
-
-
-PUSHED = b'{"message": {"data": "e30=", "messageId": "2070443601311540"}, "subscription": "projects/p/subscriptions/s"}'
-
-
-def test_a_pub_sub_push_runs_a_schedule_once_with_its_token_only(on: tuple[Stand, Site]) -> None:
-    at, site = on
-    site.put("/pushed", b"{}")
-    for name in ("pushed", "other"):
-        given = {"fetch_url": f"{site.url}/pushed"}
-        at.client.put_schedule(name, cron="0 8 * * *", pipeline="fetch", parameters=given, user="ann")
-    path = at.client.create_trigger_token("pushed", seconds=600)["path"]
-
-    def push(to: str) -> httpx2.Response:
-        return httpx2.post(at.server.url + to, content=PUSHED, headers={"content-type": "application/json"})
-
-    answers = [push(path), push(path)]
-    run = until(lambda: next(iter(over(at, "pushed", 5)), None), FOR_LONG)
-
-    assert [answer.status_code for answer in answers] == [202, 202]
-    assert len(at.client.schedule_runs("pushed")["items"]) == 1
-    assert run["trace_id"] == answers[0].json()["trace_id"] == at.client.get(run["job_id"])["trace_id"]
-    refused = [path.replace("/pushed?", "/other?"), path[:-1] + ("0" if path[-1] != "0" else "1"), "/trigger/pushed"]
-    assert [push(each).status_code for each in refused] == [401] * 3
-    assert at.client.schedule_runs("other")["items"] == []
 
 
 def test_the_key_is_nowhere_to_be_seen(on: tuple[Stand, Site]) -> None:

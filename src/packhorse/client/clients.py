@@ -120,7 +120,6 @@ class Calls:
     reset_schedule = Value(operations.reset_schedule)
     rollback_schedule = Value(operations.rollback_schedule)
     run_schedule = Value(operations.run_schedule)
-    create_trigger_token = Value(operations.create_trigger_token)
     schedule_runs = Value(operations.schedule_runs)
     schedule_versions = Value(operations.schedule_versions)
     schedule_version = Value(operations.schedule_version)

@@ -257,11 +257,11 @@ def realign(schedule: Schedule, now: float) -> Move | None:
     return Move(schedule, replace(schedule, stamp=schedule.stamp + 1, next_at=expected))
 
 
-def run_now(schedule: Schedule, now: float, trace_id: str = "") -> Move:
-    """A manual run. Its time has a fraction, so it never equals a tick. ``trace_id`` becomes that of its job."""
+def run_now(schedule: Schedule, now: float) -> Move:
+    """A manual run. Its time has a fraction, so it never equals a tick."""
     _check_alive(schedule, "run")
     moved = replace(schedule, stamp=schedule.stamp + 1, runs=schedule.runs + 1)
-    run = replace(_run(schedule, round(now, 6), due_at=now), is_manual=True, n=moved.runs, trace_id=trace_id)
+    run = replace(_run(schedule, round(now, 6), due_at=now), is_manual=True, n=moved.runs)
     return Move(schedule, moved, runs=(run,))
 
 

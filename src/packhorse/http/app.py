@@ -40,7 +40,7 @@ from packhorse.version import VERSION
 BASE = "/api/v1"
 KEY = SecurityScheme(type="http", scheme="bearer", description="A key (`ph_…`), or the token of one job.")
 
-UNVERSIONED = [operations.healthz, operations.readyz, operations.scrape, events.live, schedules.trigger]
+UNVERSIONED = [operations.healthz, operations.readyz, operations.scrape, events.live]
 """Routes outside `BASE`."""
 ROUTES = [
     each

@@ -5,12 +5,12 @@ Each edit is a version that holds from the next tick on. No edit overwrites a ve
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from litestar import Response, delete, get, post, put
 from litestar.params import FromPath, HeaderParameter, QueryParameter
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from packhorse.errors import (
     EditedMeanwhile,
@@ -38,7 +38,7 @@ from packhorse.http.requests import (
     read_json,
 )
 from packhorse.http.services import FromCaller, FromServices, HttpServices
-from packhorse.jobs import schedules, triggers
+from packhorse.jobs import schedules
 from packhorse.jobs.schedules import ScheduleRequest
 from packhorse.jobs.services import check_reason
 from packhorse.schemas import schedules as schemas
@@ -51,9 +51,6 @@ Before = Annotated[float | None, QueryParameter(ge=1, le=LARGEST, description="O
 Cursor = Annotated[str | None, QueryParameter(description="What an earlier page gave as `next`.")]
 Deleted = Annotated[bool, QueryParameter(description="Include deleted schedules, as long as their runs are kept.")]
 Last = Annotated[int, QueryParameter(ge=0, le=MOST_RUNS, description="How many last runs of each schedule to include.")]
-MESSAGE = 10 * 1024 * 1024 + SMALL  # bytes, the most that Pub/Sub sends
-BASE = "/api/v1"
-Token = Annotated[str, QueryParameter(description="The signed token of the schedule.")]
 Match = Annotated[
     str | None,
     HeaderParameter(
@@ -244,29 +241,6 @@ async def run_schedule(
     """Run the schedule now, besides its ticks, also while it is paused. Its overlap policy applies."""
     check_reason((await read_json(request, Why)).reason)
     return await schedules.run(services, caller, schedule_id, base_of(request))
-
-
-class TokenRequest(Struct):
-    """How long the token is valid; without it, as long as the schedule exists."""
-
-    seconds: Annotated[int, Meta(ge=1, le=10**9)] | None = None
-
-
-@post("/schedules/{schedule_id:str}/token", scope="operate", status_code=201, **json_body(TokenRequest, *CHANGING))
-async def create_trigger_token(
-    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id
-) -> triggers.TokenDocument:
-    """A signed token with which another system can run the schedule: `POST` to the `path` of the answer."""
-    asked = await read_json(request, TokenRequest)
-    return await triggers.create_token(services, caller, schedule_id, asked.seconds)
-
-
-@post("/trigger/{schedule_id:str}", scope=None, status_code=202, include_in_schema=False)
-async def trigger(request: HttpRequest, services: FromServices, schedule_id: Id, token: Token = "") -> Response[Any]:
-    """Run the schedule now. The body may be a Pub/Sub push message, whose id recognises a message that comes again."""
-    data = await Body(request.receive, services.settings).whole(MESSAGE)
-    message = decode_object(data) if data.startswith(b"{") else None
-    return Response(await triggers.fire(services, schedule_id, token, message, BASE), status_code=202)
 
 
 def with_etag(
