@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from packhorse_speech.espeak import Espeak
-from packhorse_video import sample, transcript, weights
+from packhorse_video import sample, transcript, weights, words
 from packhorse_video.sounds import RATE, Sound
 from packhorse_video.transcript import Transcript
 
@@ -68,6 +68,14 @@ def test_speech_that_is_not_english_is_reported_and_not_made_into_english(mandar
     assert [each.label for each in transcript.words_of(made)] == [transcript.FOREIGN] * len(made.parts)
     assert {each.label for each in transcript.turns_of(mandarin, made, lambda _: None)} == {transcript.FOREIGN}
     assert "not English" in made.note
+
+
+def test_a_decoder_that_loops_is_not_taken_for_sure() -> None:
+    unsure = words.certainty([b"a", b"b", b"c", b"d", b"e", b"f"], [0.3] * 6)
+    loops = words.certainty([b"a", b"b", b"c", b"d", b"e", b"f"] * 10, [0.3] * 6 + [0.99] * 54)
+
+    assert unsure == pytest.approx(0.3)
+    assert loops < words.LEAST_CHANCE
 
 
 def test_a_transcript_is_read_as_it_was_written(made: Transcript, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from packhorse_video.voices import Stretch
 
 MODEL = "Moonshine tiny, English (moonshine-voice 0.0.48)"
 LEAST_CHANCE = 0.47
-"""Mean chance of the words of a stretch. English speech has 0.75 or more, other languages have less than 0.4."""
+"""Certainty of a stretch. English speech has 0.75 or more, other languages have less than 0.4."""
 MOST_TOKENS = 6.5
 """Per second of sound; a decoder that repeats itself is stopped there."""
 START, END = 1, 2
@@ -92,11 +92,23 @@ def recognise(sound: Sound, voiced: Sequence[Stretch]) -> Heard:
     whole = Stretch(voiced[0].at, voiced[-1].until)
     pieces, chances = _decode(whole.of(sound))
     texts, scores = _words(pieces, chances)
-    mean = float(np.exp(np.mean(np.log(chances)))) if chances else 0.0
     times = _place(texts, sound, voiced) if texts else []
     return Heard(
-        [Word(text, at, until, score) for text, (at, until), score in zip(texts, times, scores, strict=True)], mean
+        [Word(text, at, until, score) for text, (at, until), score in zip(texts, times, scores, strict=True)],
+        certainty(pieces, chances),
     )
+
+
+def certainty(pieces: Sequence[bytes], chances: Sequence[float]) -> float:
+    """Mean chance of the tokens. What repeats itself counts once: a decoder that loops is sure of itself."""
+    seen: set[tuple[bytes, ...]] = set()
+    new = []
+    for i, chance in enumerate(chances):
+        context = tuple(pieces[max(0, i - 2) : i + 1])
+        if context not in seen:
+            new.append(chance)
+        seen.add(context)
+    return float(np.exp(np.mean(np.log(new)))) if new else 0.0
 
 
 def _decode(samples: Sound) -> tuple[list[bytes], list[float]]:
