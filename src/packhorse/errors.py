@@ -348,6 +348,12 @@ class AppMissing(SettingError):
     )
 
 
+class SeveralApps(SettingError):
+    """Several files in this folder make an App: {files}."""
+
+    hint = "Name the one to run: packhorse dev FILE.py. Or name several: each gets its own worker."
+
+
 class WrongDeployment(SettingError):
     """The files in the object store belong to deployment {theirs}, and the store to deployment {ours}."""
 

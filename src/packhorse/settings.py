@@ -133,7 +133,7 @@ def _setting(default: Any, description: str, parse: Callable[[str], Any] = str, 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    app: str = _setting("", "Pipelines to run, as file.py or module:attribute. Empty: `dev` runs the built-in sample")
+    app: str = _setting("", "Pipelines to run, as file.py or module:attribute. Empty: `dev` looks for a file")
     store: str = _setting(
         lambda: f"sqlite://{Path.cwd() / FOLDER / 'packhorse.db'}",
         "URL of the store for jobs: sqlite:///path, postgresql://… or redis://…",
@@ -292,7 +292,7 @@ class Settings:
     outbound_allow: str = _setting(
         "",
         "Hosts and networks that webhooks may call although they are not public, such as hooks.internal,10.1.0.0/16. "
-        f"`packhorse dev` adds {LOOPBACK}",
+        f"`packhorse dev` on SQLite adds {LOOPBACK}",
         allow_list,
     )
     runs_keep: float = _setting(30 * 86_400.0, "Retention of the runs of schedules", seconds)
@@ -381,8 +381,12 @@ def dev_url(folder: Path | None = None) -> str:
 
 
 def dev_allow(settings: Settings) -> str:
-    """What webhooks may call in `packhorse dev` although it is not public: a receiver is often on this machine, too."""
-    return ",".join(filter(None, (settings.outbound_allow, LOOPBACK)))
+    """What webhooks may call in `packhorse dev` although it is not public: a receiver is often on this machine, too.
+
+    Not on a store that other machines share: the addresses in it mean their machines, not this one.
+    """
+    is_own = settings.store.startswith("sqlite:")
+    return ",".join(filter(None, (settings.outbound_allow, LOOPBACK if is_own else "")))
 
 
 def descriptions() -> dict[str, str]:

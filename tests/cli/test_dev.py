@@ -12,9 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from packhorse.cli.commands.processes import PORT
+from packhorse.cli.commands.processes import PORT, find_app
+from packhorse.cli.options import SAMPLE
 from packhorse.client import LOCAL, Client, Json
-from packhorse.errors import BlockedAddress, PackhorseError
+from packhorse.errors import BlockedAddress, PackhorseError, SeveralApps
 from packhorse.settings import DEV_FILE, LOOPBACK, Settings, dev_allow, dev_url, keep_dev_url, load
 from tests.cli.house import LONGEST, Dev, House, is_running, until
 from tests.servers.web import Web, web_aside
@@ -86,14 +87,44 @@ def test_a_webhook_can_call_this_machine_and_nothing_else_inside(shared: Dev) ->
 
     doctor = {each["name"]: each for each in shared.run("doctor", "--json").json}
     [line] = [line for line in shared.run("config").out.splitlines() if "PACKHORSE_OUTBOUND_ALLOW " in line]
-    assert (doctor["webhook addresses"]["value"], doctor["webhook addresses"]["is_ok"]) == (LOOPBACK, True)
-    assert "packhorse dev" in doctor["webhook addresses"]["meaning"]
+    in_dev = doctor["webhook addresses in dev"]
+    assert (in_dev["value"], in_dev["is_ok"]) == (LOOPBACK, True)
+    assert "webhook addresses" not in doctor
     assert f"packhorse dev adds {LOOPBACK}" in line
 
 
 def test_what_the_settings_allow_stays_allowed_in_dev() -> None:
     assert dev_allow(Settings(outbound_allow="10.1.0.0/16")) == f"10.1.0.0/16,{LOOPBACK}"
     assert load(env={"PACKHORSE_OUTBOUND_ALLOW": dev_allow(Settings())}).settings.outbound_allow == LOOPBACK
+
+
+@pytest.mark.parametrize("store", ["postgresql://db/jobs", "redis://cache"])
+def test_a_store_of_several_machines_gets_no_webhooks_to_this_one(store: str) -> None:
+    assert dev_allow(Settings(store=store, outbound_allow="10.1.0.0/16")) == "10.1.0.0/16"
+
+
+def test_the_only_file_that_makes_an_app_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "flows.py").write_text(APP.format(name="one"))
+    (tmp_path / "test_flows.py").write_text(APP.format(name="two"))
+    (tmp_path / "client.py").write_text("from flows import app\n")
+
+    assert find_app(tmp_path) == "flows.py"
+    assert "running flows.py" in capsys.readouterr().out
+
+
+def test_without_a_file_it_says_that_it_runs_the_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert find_app(tmp_path) == SAMPLE
+    said = capsys.readouterr().out
+    assert "built-in sample" in said
+    assert "packhorse dev FILE.py" in said
+
+
+def test_several_files_that_make_an_app_are_named(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text(APP.format(name=name))
+
+    with pytest.raises(SeveralApps, match=r"one\.py, two\.py"):
+        find_app(tmp_path)
 
 
 def test_a_killed_worker_and_a_killed_server_are_replaced(shared: Dev) -> None:

@@ -85,7 +85,8 @@ def config(*, output: Output = Output(), pace: Pace = Pace(), places: Places = P
         printing.document([{**each, "meaning": meaning[each["name"]]} for each in found])
         return
     texts = env_texts(loaded.settings)
-    added = {PREFIX + "OUTBOUND_ALLOW": f"; the running packhorse dev adds {LOOPBACK}"} if dev_url() else {}
+    is_added = bool(dev_url()) and dev_allow(loaded.settings) != loaded.settings.outbound_allow
+    added = {PREFIX + "OUTBOUND_ALLOW": f"; the running packhorse dev adds {LOOPBACK}"} if is_added else {}
     rows = [
         (name, texts[name], origin + added.get(name, ""), meaning[name])
         for name, origin in ((each["name"], each["origin"]) for each in found)
@@ -256,13 +257,14 @@ async def _probe(blobs: Blobs) -> None:
 
 
 def _webhook_addresses(settings: Settings) -> Iterator[Finding]:
-    """What webhooks may call although it is not public."""
-    name, meaning = "webhook addresses", "webhooks may call these although they are not public"
-    if dev_url():
-        meaning += f"; packhorse dev, which runs in this folder, adds {LOOPBACK}, and serve and worker do not"
-        yield Finding(name, True, dev_allow(settings), meaning)
-    elif settings.outbound_allow:
-        yield Finding(name, True, settings.outbound_allow, f"{meaning} (PACKHORSE_OUTBOUND_ALLOW)")
+    """What webhooks may call although it is not public: in serve and worker, and in the dev of this folder."""
+    allowed, in_dev = settings.outbound_allow, dev_allow(settings)
+    if allowed:
+        meaning = "webhooks may call these addresses although they are not public (PACKHORSE_OUTBOUND_ALLOW)"
+        yield Finding("webhook addresses", True, allowed, meaning)
+    if dev_url() and in_dev != allowed:
+        meaning = "only in packhorse dev, which runs in this folder: serve and worker do not call this machine"
+        yield Finding("webhook addresses in dev", True, in_dev, meaning)
 
 
 def _scratch(settings: Settings) -> Finding:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from packhorse import log
 from packhorse.cli import USAGE
@@ -16,7 +18,7 @@ from packhorse.cli.reloader import Watched
 from packhorse.cli.supervisor import Kept
 from packhorse.core.text import plural
 from packhorse.define.validation import list_some
-from packhorse.errors import AppMissing, PackhorseError
+from packhorse.errors import AppMissing, PackhorseError, SeveralApps
 from packhorse.factory import install_views, open_both
 from packhorse.host import StageUser, hide_settings, require_free_port
 from packhorse.settings import PREFIX, Settings, dev_allow, dev_url, keep_dev_url, keep_secret_key
@@ -27,6 +29,8 @@ from packhorse.worker.worker import Worker, tune_gc
 PORT = "3003"
 LOOK = 0.5  # seconds between looks at the user's files
 KNOCK = 0.05  # seconds between tries to reach a server that is starting
+NO_APP = re.compile(r"test_|conftest\.py|.*_test\.py")  # names of files that make an App only for tests
+MAKES_APP = re.compile(r"^\w+(?:\s*:[^=\n]+)?\s*=\s*(?:packhorse\.)?App\(", re.MULTILINE)
 DRAIN = "10m"  # how long a stage may continue with the old code after a change, unless the settings say otherwise
 
 
@@ -93,11 +97,11 @@ def _loops() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def dev(*files: str, port: str | None = None, places: Places = Places()) -> int:
-    """Run server and worker here, and restart the worker when the code changes; a running stage keeps the old code.
+    """Run a server and a worker here. dev restarts the worker when its code changes; running stages keep the old code.
 
     Args:
-        files: file.py or module:attribute with the pipelines; else the one in the settings, else the built-in sample.
-            Of several, each gets a worker of its own.
+        files: file.py or module:attribute with the pipelines. Default: the app in the settings, else the only .py file
+            in this folder that makes an App, else the built-in sample. Each of several files gets its own worker.
         port: Port to listen on: 3003 unless given here or in the settings.
     """
     loaded = settings_from(places, port=port)
@@ -106,8 +110,27 @@ def dev(*files: str, port: str | None = None, places: Places = Places()) -> int:
     settings = loaded.settings
     require_free_port(settings.host, settings.port)
     drain = ["--drain", DRAIN] if loaded.origins["drain"] == "default" else []
-    apps = dict.fromkeys(files) or [settings.app or SAMPLE]
-    return asyncio.run(Dev(settings, list(apps), flags_of(places), drain).run())
+    apps = list(dict.fromkeys(files)) or [settings.app or find_app(Path())]
+    return asyncio.run(Dev(settings, apps, flags_of(places), drain).run())
+
+
+def find_app(folder: Path) -> str:
+    """The file in this folder that makes an App, or the built-in sample if none does. Fails if several do."""
+    found = [path.name for path in sorted(folder.glob("*.py")) if not NO_APP.match(path.name) and _makes_app(path)]
+    if len(found) > 1:
+        raise SeveralApps(files=", ".join(found))
+    if found:
+        forward("dev", f"running {found[0]}, the only file in this folder that makes an App")
+        return found[0]
+    forward("dev", "no file in this folder makes an App: running the built-in sample")
+    forward("dev", "run your own pipelines with: packhorse dev FILE.py")
+    return SAMPLE
+
+
+def _makes_app(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return MAKES_APP.search(path.read_text(errors="replace")) is not None
+    return False
 
 
 class Dev:
