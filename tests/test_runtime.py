@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from packhorse.errors import JobNotFound
 from packhorse.runtime import Runtime
 from packhorse.settings import Settings, load
 from packhorse.store.base import Store
+from tests.contract.builders import claim_one, report
 from tests.journey.places import PLACES
 
 app = App("runtime")
@@ -29,6 +31,42 @@ def double(n: int) -> int:
 @pytest.fixture(params=PLACES)
 def settings(tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
     return load(PLACES[request.param](tmp_path), env={}, folder=tmp_path).settings
+
+
+@pytest.mark.parametrize("settings", ["sqlite"], indirect=True)  # tests/http/test_feed.py has every store
+def test_all_who_watch_share_one_reader_and_see_progress(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = Runtime(settings)
+
+    async def watch() -> tuple[list[list[float]], int]:
+        job = await runtime.a_submit(double.pipeline, double.pipeline.params(n=1), Options(user="ann"))
+        store, _ = await runtime.open()
+        readers: set[asyncio.Task[Any] | None] = set()
+        wait = store.wait_for_change
+
+        async def note_reader(mark: int | None, timeout: float) -> int:
+            readers.add(asyncio.current_task())
+            return await wait(mark, timeout)
+
+        monkeypatch.setattr(store, "wait_for_change", note_reader)
+        watchers = [job.a_watch() for _ in range(3)]
+        seen = [[(await anext(each)).progress] for each in watchers]
+
+        async def watch_to_half(watcher: AsyncIterator[Any], mine: list[float]) -> None:
+            while mine[-1] < 50.0:
+                mine.append((await anext(watcher)).progress)
+
+        half = [asyncio.create_task(watch_to_half(*each)) for each in zip(watchers, seen, strict=True)]
+        claimed = await claim_one(store, kinds=(double.pipeline.plan().stages[0].kind,))
+        await store.report([report(claimed, 5.0, 10.0)])
+        await asyncio.gather(*half)
+        return seen, len(readers)
+
+    try:
+        seen, readers = asyncio.run(asyncio.wait_for(watch(), 60))
+        assert [each[-1] for each in seen] == [50.0] * 3
+        assert readers == 1
+    finally:
+        runtime.close()
 
 
 async def submitted(runtime: Runtime) -> str:

@@ -164,7 +164,7 @@ class QuotaExceeded(TooMany):
 
 
 class TooManyJobs(TooMany):
-    """Tenant {tenant} has {used} unfinished jobs (limit {limit})."""
+    """Tenant {tenant} has reached its limit of unfinished jobs ({used} of {limit})."""
 
     hint = "Submit again when some of them have ended, or cancel some. The operator sets PACKHORSE_TENANT_JOBS."
 
@@ -176,7 +176,7 @@ class StorageFull(TooMany):
 
 
 class TooManySchedules(TooMany):
-    """Tenant {tenant} has {limit} schedules, which is the limit."""
+    """Tenant {tenant} has reached its limit of schedules ({limit})."""
 
     hint = "Delete one that is no longer needed. The operator sets PACKHORSE_TENANT_SCHEDULES."
 

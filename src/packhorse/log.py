@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from packhorse.errors import PackhorseError
+from packhorse.plurals import counted, plural
 
 logger = logging.getLogger("packhorse")
 
@@ -121,9 +122,11 @@ def _say(level: int, event: str, sentence: str, error: BaseException | None = No
 class Log:
     """One method per message. The output of stages goes to the log of their job instead."""
 
-    def worker_started(self, worker: str, queues: dict[str, int]) -> None:
+    def worker_started(self, worker: str, queues: dict[str, int], store: str) -> None:
+        """``store``: its URL without secrets."""
         slots = ", ".join(f"{name}={count}" for name, count in queues.items())
-        _say(INFO, "worker_started", "worker {worker} serves {slots}", worker=worker, slots=slots)
+        sentence = "worker {worker} serves {slots} from store {store}"
+        _say(INFO, "worker_started", sentence, worker=worker, slots=slots, store=store)
 
     def views_installed(self, package: str) -> None:
         _say(INFO, "views_installed", "carried out postgres.sql of {package}", package=package)
@@ -135,7 +138,8 @@ class Log:
         _say(WARNING, "views_missing", sentence, package=package, reason=reason)
 
     def worker_drains(self, running: int, seconds: float) -> None:
-        sentence = "no more claims; waiting up to {seconds:.0f} s for {running} running stages"
+        stages = counted(running, "running stage")
+        sentence = f"stopping: claiming no more tasks, waiting up to {{seconds:.0f}} s for {stages}"
         _say(INFO, "worker_drains", sentence, running=running, seconds=seconds)
 
     def worker_stopped(self) -> None:
@@ -178,7 +182,7 @@ class Log:
         _say(WARNING, "attempt_came_late", sentence, **_of(lease))
 
     def worker_lost(self, worker: str, stages: int) -> None:
-        sentence = "worker {worker} is dead; its {stages} stages can be claimed again"
+        sentence = f"worker {{worker}} is dead; {counted(stages, 'stage')} of it can be claimed again"
         _say(WARNING, "worker_lost", sentence, worker=worker, stages=stages)
 
     def entry_dropped(self, job_id: str, stage: str, error: Exception) -> None:
@@ -206,9 +210,9 @@ class Log:
         _say(WARNING, "delay_restarted", sentence, job_id=job_id, stage=stage)
 
     def leases_shortened(self, count: int) -> None:
-        sentence = "{count} {leases} granted by a clock that was ahead; {they} in one lease period unless renewed"
-        words = ("lease was", "it ends") if count == 1 else ("leases were", "they end")
-        _say(WARNING, "leases_shortened", sentence, count=count, leases=words[0], they=words[1])
+        leases, they = counted(count, "lease was", "leases were"), plural(count, "it ends", "they end")
+        sentence = f"{leases} granted by a clock that was ahead; {they} in one lease period unless renewed"
+        _say(WARNING, "leases_shortened", sentence, count=count)
 
     def orphan_handed_back(self, job_id: str, stage: str) -> None:
         sentence = "a claim of {stage} of {job_id} was made after its answer was lost; it was handed back"
@@ -242,11 +246,11 @@ class Log:
         _say(ERROR, "background_failed", sentence, odd, work=work, reason=reason)
 
     def webhooks_unsigned(self, count: int) -> None:
-        sentence = "skipping {count} webhooks: PACKHORSE_SECRET_KEY, which signs their messages, is not set"
+        sentence = f"skipping {counted(count, 'webhook')}: PACKHORSE_SECRET_KEY, which signs messages, is not set"
         _say(ERROR, "webhooks_unsigned", sentence, count=count)
 
     def ticks_missed(self, schedule: str, count: int, reason: str) -> None:
-        sentence = "schedule {schedule} missed {count} ticks: {reason}"
+        sentence = f"schedule {{schedule}} missed {counted(count, 'tick')}: {{reason}}"
         _say(WARNING, "ticks_missed", sentence, schedule=schedule, count=count, reason=reason)
 
     def tick_skipped(self, schedule: str, reason: str) -> None:
@@ -257,7 +261,7 @@ class Log:
         _say(ERROR, "webhook_given_up", sentence, delivery=delivery, reason=error)
 
     def alert_given_up(self, alerts: int, reason: str) -> None:
-        sentence = "giving up on {alerts} alerts about new kinds of failures: the alert command {reason}"
+        sentence = f"giving up on {counted(alerts, 'alert')} about new kinds of failures: the alert command {{reason}}"
         _say(ERROR, "alert_given_up", sentence, alerts=alerts, reason=reason)
 
     def webhook_ended(self, webhook: str, reason: str) -> None:
@@ -289,7 +293,7 @@ class Log:
         _say(WARNING, "stream_cut", sentence, path=_line(path), reason=repr(error))
 
     def requests_cut(self, count: int) -> None:
-        _say(WARNING, "requests_cut", "closing {count} requests that are still open", count=count)
+        _say(WARNING, "requests_cut", f"closing {counted(count, 'open request')}", count=count)
 
     def no_keys(self) -> None:
         sentence = "there is no API key, so every request is refused; create one: packhorse keys create --scope admin"
@@ -300,7 +304,8 @@ class Log:
         _say(WARNING, "copy_retried", sentence, address=address, reason=reason)
 
     def audit_lost(self, count: int) -> None:
-        _say(ERROR, "audit_lost", "{count} audit entries could not be stored", count=count)
+        entries = counted(count, "audit entry", "audit entries")
+        _say(ERROR, "audit_lost", f"{entries} could not be stored", count=count)
 
     def refund_lost(self, key_id: str, error: Exception) -> None:
         sentence = "the unused quota of a download by {key_id} is returned only when its window ends: {reason}"

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from packhorse.auth import access
 from packhorse.auth.access import Caller
@@ -28,15 +28,18 @@ from packhorse.factory import open_both
 from packhorse.jobs import artifacts
 from packhorse.jobs.submit import NewJob
 from packhorse.jobs.transact import Transactor, Verb
-from packhorse.schemas.progress import job_percent
+from packhorse.schemas.progress import Reported, job_percent
 from packhorse.settings import Settings, load
 from packhorse.store.base import Store
+
+if TYPE_CHECKING:
+    from packhorse.http.feed import Feed
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 LOOK = 1.0  # seconds between reads of a job while waiting for a change
-PACE = 0.1  # minimum seconds between reads of a watched job: any change in the store ends a wait
+QUIET = 5.0  # seconds without a change after which a watcher reads its job, so that it sees that the store is gone
 
 
 class Runtime:
@@ -49,6 +52,7 @@ class Runtime:
         self._keeping: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}
         self._lock = threading.Lock()
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+        self._feeds: dict[asyncio.AbstractEventLoop, tuple[Feed, asyncio.Task[None]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._downloads: Path | None = None
@@ -70,10 +74,25 @@ class Runtime:
         try:
             yield
         finally:
+            if (feed := self._feeds.pop(loop, None)) is not None:
+                feed[0].close()
+                feed[1].cancel()
+                await asyncio.wait([feed[1]])
             for registered in (self._opened, self._keeping, self._opening):
                 registered.pop(loop, None)
             for each in both:
                 await each.close()
+
+    async def feed(self) -> Feed:
+        """Reads what changes for all who watch jobs in this event loop."""
+        from packhorse.http.feed import Feed  # a program that only submits does not need a web framework
+
+        store, _ = await self.open()
+        loop = asyncio.get_running_loop()
+        if loop not in self._feeds:
+            feed = Feed(store)
+            self._feeds[loop] = feed, loop.create_task(feed.run())
+        return self._feeds[loop][0]
 
     async def _open_both(self) -> tuple[Store, Blobs]:
         return await open_both(self.settings)
@@ -183,17 +202,26 @@ class Handle(JobHandle[R]):
 
     async def a_watch(self) -> AsyncIterator[JobSnapshot[R]]:
         store, _ = await self._runtime.open()
-        mark: int | None = None
         seen: tuple[Status, float] | None = None
-        while True:
-            snapshot = await self._snapshot(await self._job(store))
-            if seen != (snapshot.status, snapshot.progress):
-                seen = snapshot.status, snapshot.progress
-                yield snapshot
-            if snapshot.status.is_terminal:
-                return
-            mark = await store.wait_for_change(mark, LOOK)
-            await asyncio.sleep(PACE)
+        reported: Reported | None = None
+        with (await self._runtime.feed()).watch(self.id, wants_log=False) as watcher:
+            watcher.catch_up()
+            job = await self._job(store)
+            watcher.reached(job.events, 0)
+            while True:
+                snapshot = await self._snapshot(job, reported)
+                if seen != (snapshot.status, snapshot.progress):
+                    seen = snapshot.status, snapshot.progress
+                    yield snapshot
+                if snapshot.status.is_terminal:
+                    return
+                if (moved := await watcher.next(QUIET)) is not None:
+                    job, reported = moved.job, moved.progress
+                    continue
+                if watcher.is_closed:  # the job was deleted, or this runtime is closed: the read below fails
+                    await asyncio.sleep(LOOK)
+                watcher.catch_up()
+                job, reported = await self._job(store), None
 
     def cancel(self) -> JobSnapshot[R]:
         return self._runtime.wait_for(self.a_cancel())
@@ -237,9 +265,10 @@ class Handle(JobHandle[R]):
     async def _results(self, store: Store) -> dict[TaskId, Result]:
         return (await store.results([self.id])).get(self.id, {})
 
-    async def _snapshot(self, job: Job) -> JobSnapshot[R]:
+    async def _snapshot(self, job: Job, reported: Reported | None = None) -> JobSnapshot[R]:
         store, _ = await self._runtime.open()
-        reported = (await store.progress([self.id])).get(self.id, {})
+        if reported is None:
+            reported = (await store.progress([self.id])).get(self.id, {})
         value = None
         if job.status is Status.COMPLETED:
             results = await self._results(store)

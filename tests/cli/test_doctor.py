@@ -92,7 +92,7 @@ def test_jobs_that_no_worker_will_take_are_bad_and_say_what_is_missing(house: Ho
 
 def test_it_sees_a_worker_its_pipelines_and_its_death(house: House) -> None:
     worker = house.start("worker", SAMPLE)
-    until(lambda: house.said("serves default"))
+    until(lambda: house.said(f"from store sqlite://{house.folder}/.packhorse/packhorse.db"))
 
     [alive] = [each for name, each in findings(house).items() if name.startswith("worker ")]
     worker.kill()

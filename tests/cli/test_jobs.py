@@ -15,7 +15,7 @@ import pytest
 from packhorse.cli import output
 from packhorse.cli.commands.jobs import print_job
 from packhorse.cli.commands.results import check_target
-from packhorse.cli.follow import Lines, follow_job, report_end
+from packhorse.cli.follow import Lines, follow_job, message, report_end
 from packhorse.client import Client, Json
 from tests.cli.conftest import Tell
 from tests.cli.house import LONGEST, Dev, until
@@ -160,6 +160,7 @@ class Wide:
         "attempt": 1,
         "message": None,
         "started_at": None,
+        "completed_at": None,
     }
     elements: ClassVar[Json] = {"total": 200, "completed": 200, "failed": 0, "running": 0, "skipped": 0}
 
@@ -225,7 +226,8 @@ def test_a_result_is_shown_with_the_names_of_its_files_and_cut(capsys: pytest.Ca
 
 def test_each_stage_has_one_line_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
     def stage(status: str, **facts: object) -> Json:
-        return {"status": status, "attempt": 1, "started_at": "2026-01-01T20:00:00.000000Z", **facts}
+        times = {"started_at": "2026-01-01T20:00:02.000000Z", "completed_at": "2026-01-01T20:00:05.000000Z"}
+        return {"status": status, "attempt": 1, **times, **facts}
 
     def event(type: str, **data: object) -> Json:
         return {"n": None, "type": type, "data": data}
@@ -235,18 +237,25 @@ def test_each_stage_has_one_line_in_a_log(capsys: pytest.CaptureFixture[str]) ->
     counts = {"total": 200, "completed": 199, "failed": 1}
     lines.tell(event("snapshot", run=1, stages={"split": stage("running"), "page": stage("pending")}))
     lines.tell(event("stage_started", stage="split", at="2026-01-01T20:00:00.000000Z"))
-    lines.tell(event("stage_completed", stage="split", at="2026-01-01T20:00:03.000000Z"))
+    lines.tell(event("stage_started", stage="split", at="2026-01-01T20:00:02.000000Z"))  # the second attempt
     lines.tell(event("progress", stages={"split": stage("completed", attempt=2)}))
-    for n in range(200):
-        lines.tell(event("stage_completed", stage="page", element=n, at="2026-01-01T20:00:05.000000Z"))
+    lines.tell(event("stage_completed", stage="page", element=0, at="2026-01-01T20:00:04.000000Z"))
     ended = {"page": stage("failed", elements=counts), "bind": stage("skipped", reason="stage page failed")}
     lines.tell(event("snapshot", run=1, stages={"split": stage("completed"), **ended}))
 
     assert capsys.readouterr().err.splitlines() == [
-        "split completed in 3 s: 2 attempts",
-        "page failed in 5 s: 199 of 200 elements",
+        "split completed in 5 s: 2 attempts",
+        "page failed in 3 s: 199 of 200 elements",
         "bind not started: stage page failed",
     ]
+
+
+def test_the_facts_of_a_stage_are_separated() -> None:
+    elements = {"total": 3, "completed": 1, "skipped": 2}
+
+    said = message({"elements": elements, "message": "page 2", "reason": "stage scan failed"})
+
+    assert said == "1 of 3, page 2, 2 not started: stage scan failed"
 
 
 def test_the_current_run_is_followed_and_not_the_ones_before(ask: Tell, shared: Dev) -> None:
@@ -614,7 +623,7 @@ def test_pipelines_are_listed_with_their_parameters(ask: Tell, shared: Dev) -> N
     shown = ask("pipelines")
     as_json = ask("pipelines", "--json").json
 
-    assert "files [times] [shout]" in shown.out
+    assert re.search(r"running +files \[times\] \[shout\]", shown.out)
     assert "Says hello." in shown.out
     assert as_json["items"] == shared.client.pipelines()
 

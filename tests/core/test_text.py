@@ -11,7 +11,8 @@ from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packhorse.core.text import describe_cron, describe_schedule, plural
+from packhorse.core.text import describe_cron, describe_schedule
+from packhorse.plurals import counted, plural
 
 SAID = {
     "* * * * *": "every minute",
@@ -119,3 +120,7 @@ def test_one_of_them_or_several(count: int | str, told: str) -> None:
 
 def test_most_words_only_get_an_s() -> None:
     assert [plural(count, "run") for count in (0, 1, 2)] == ["runs", "run", "runs"]
+
+
+def test_what_is_counted_stands_beside_its_count() -> None:
+    assert [counted(count, "entry", "entries") for count in (1, 2, "50+")] == ["1 entry", "2 entries", "50+ entries"]

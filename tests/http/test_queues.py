@@ -47,6 +47,19 @@ async def test_queues_are_listed_with_what_waits_and_who_serves_them(http: Http,
     assert_holds(found["onnx"], {"name": "onnx", "ready": 0, "workers": 0, "slots": 0, "paused": None})
 
 
+async def test_a_pipeline_says_whether_a_running_worker_has_it(http: Http, store: Store) -> None:
+    async def served() -> dict[str, bool]:
+        return {each["name"]: each["is_served"] for each in (await http.get("pipelines")).json()["items"]}
+
+    before = await served()
+    await workers.enroll(store, card("w1", queues={"default": 1}, kinds=()))
+    after = await served()
+
+    assert not any(before.values())
+    assert after["add"] is True  # its only stage is in the queue default
+    assert after["convert"] is False  # no worker serves onnx and nef
+
+
 async def test_a_paused_queue_says_since_when_by_whom_and_why(http: Http, store: Store) -> None:
     answer = await http.post("queues/default/pause", json={"reason": "the disk is full"})
 

@@ -47,7 +47,7 @@ async def test_a_submit_beyond_the_limit_is_429_and_leaves_no_file(http: Http, p
     admitted = await submit(http, "eve")
 
     assert (refused.status_code, refused.json()["type"]) == (429, "urn:packhorse:too-many-jobs")
-    assert "2 unfinished jobs (limit 2)" in refused.json()["detail"]
+    assert "unfinished jobs (2 of 2)" in refused.json()["detail"]
     assert (admitted.status_code, len(kept), len(place.objects())) == (202, 2, 3)
 
 

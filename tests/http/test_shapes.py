@@ -107,6 +107,7 @@ def test_a_stage_shows_what_it_last_reported() -> None:
         "message": "one of four",
         "attempt": 1,
         "started_at": iso(1001.0),
+        "completed_at": None,
         "updated_at": iso(1003.0),
     }
     assert (found["stage"], found["stage_progress"], found["progress"]) == ("split", 25.0, 6.25)
@@ -141,6 +142,33 @@ def test_times_of_stages_are_those_of_their_tasks() -> None:
     assert found["split"] == {"started_at": iso(1001.0), "completed_at": iso(1003.0), "duration_ms": 2000}
     assert found["each"] == {"started_at": iso(1004.0), "completed_at": None, "duration_ms": None}
     assert "join" not in found
+
+
+def failed(job: Job, stage: str, element: int = 0, *, at: float) -> Job:
+    task, error = TaskId(stage, element), Failure("NO_LUCK", "It broke.", permanent=True)
+    job = lifecycle.start(job, task, token="t", worker="w", lease=1, now=at).after
+    return lifecycle.fail(job, task, token="t", error=error, luck=0.0, now=at + 2).after
+
+
+def test_times_of_a_retried_stage_are_those_of_the_current_run() -> None:
+    job = done(done(submitted(), "split", at=1001.0, width=2), "each", 0, at=1004.0)
+    retried = lifecycle.retry(failed(job, "each", 1, at=1007.0), now=5000.0)
+    assert retried is not None
+    job = done(retried.after, "each", 1, at=5001.0)
+
+    found = job_to_json(job, None, {}, {})
+
+    assert found["stage_timings"]["split"]["duration_ms"] == 2000  # it did not run again
+    assert found["stage_timings"]["each"]["duration_ms"] == 2000
+    assert (found["stages"]["each"]["started_at"], found["stages"]["each"]["completed_at"]) == (iso(5001), iso(5003))
+
+
+def test_a_failed_job_names_the_stage_that_failed_and_not_one_that_never_started() -> None:
+    job = failed(submitted(), "side", at=1001.0)
+
+    found = job_to_json(job, None, {}, {})
+
+    assert (found["stages"]["split"]["status"], found["stage"]) == ("skipped", "side")
 
 
 def test_a_finished_job_shows_what_its_last_stages_returned() -> None:

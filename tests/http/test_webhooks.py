@@ -94,6 +94,13 @@ async def test_an_address_that_must_not_be_called_is_refused_at_once(http: Http,
     assert await list_endpoints(store) == []
 
 
+@pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)  # no store is asked about an address
+async def test_a_private_address_is_the_reason_also_with_http(http: Http) -> None:
+    answer = await http.post("webhooks", json={"url": "http://10.0.0.1/"})
+
+    assert answer.json()["detail"] == "Requests to 10.0.0.1 are not allowed: its address is private."
+
+
 @pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)  # no store is asked about what cannot be read
 @pytest.mark.parametrize("body", [{}, {"url": ""}, {"url": 1}, {"url": None}, {**HOOK, "secret": "mine"}, []])
 async def test_a_body_that_is_not_a_webhook_is_refused(http: Http, body: Any) -> None:

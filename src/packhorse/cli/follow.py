@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from packhorse.cli import output
 from packhorse.client import Client, Json
 from packhorse.log import escape
+from packhorse.plurals import counted
 from packhorse.web.widgets import formatting
 
 EXIT = {"completed": 0, "failed": 1, "cancelled": 4}
@@ -96,30 +97,30 @@ class Lines:
     def __init__(self) -> None:
         self._run = 0
         self._told: set[str] = set()
-        self._ends: dict[str, str] = {}  # when a task of the stage ended last
+        self._starts: dict[str, str] = {}  # when the first task of the stage started; a retried task starts again
 
     def tell(self, event: Json) -> None:
         data = event["data"]
         if (run := data.get("run", 0)) > self._run:
-            self._run, self._told = run, set()
-        if event["type"] in ("stage_completed", "stage_failed"):
-            self._ends[data["stage"]] = data["at"]
+            self._run, self._told, self._starts = run, set(), {}
+        if event["type"] == "stage_started":
+            self._starts.setdefault(data["stage"], data["at"])
         for name, stage in (data.get("stages") or {}).items():
             if stage["status"] in ENDED and name not in self._told:
                 self._told.add(name)
-                output.message(self._line(name, stage, data.get("stage_timings", {}).get(name, {})))
+                output.message(self._line(name, stage))
 
-    def _line(self, name: str, stage: Json, timing: Json) -> str:
+    def _line(self, name: str, stage: Json) -> str:
         if stage["status"] == "skipped":
             return f"{name} not started: {stage['reason']}"
-        start, end = formatting.moment(stage["started_at"]), formatting.moment(self._ends.get(name))
-        took = timing.get("duration_ms")
-        if took is None and start is not None and end is not None:
-            took = 1000 * (end - start).total_seconds()
-        said = f"{name} {stage['status']}" + ("" if took is None else f" in {formatting.milliseconds(took)}")
+        start = formatting.moment(self._starts.get(name, stage["started_at"]))
+        end = formatting.moment(stage["completed_at"])
+        took = None if start is None or end is None else formatting.milliseconds(1000 * (end - start).total_seconds())
+        said = f"{name} {stage['status']}" + ("" if took is None else f" in {took}")
         elements = stage.get("elements") or {}
-        facts = [f"{elements['completed']} of {elements['total']} elements"] if elements.get("total") else []
-        facts += [f"{stage['attempt']} attempts"] if stage["attempt"] > 1 else []
+        total = elements.get("total")
+        facts = [f"{elements['completed']} of {counted(total, 'element')}"] if total else []
+        facts += [counted(stage["attempt"], "attempt")] if stage["attempt"] > 1 else []
         return f"{said}: {', '.join(facts)}" if facts else said
 
 
@@ -134,6 +135,7 @@ class Bars:
             console=output.err(),
         )
         self._bars: dict[str, TaskID] = {}
+        self._run = 0
 
     def __enter__(self) -> Bars:
         self._progress.start()
@@ -143,6 +145,10 @@ class Bars:
         self._progress.stop()
 
     def tell(self, event: Json) -> None:
+        if (run := event["data"].get("run", 0)) > self._run:
+            self._run = run
+            for bar in self._bars.values():  # the time of each stage counts from its start in this run
+                self._progress.reset(bar, start=False)
         for name, stage in (event["data"].get("stages") or {}).items():
             self._move(name, stage)
 
@@ -170,4 +176,4 @@ def message(stage: Json) -> str:
         parts.append(stage["message"])
     if stage.get("reason"):
         parts.append(f"{elements.get('skipped') or ''} not started: {stage['reason']}".strip())
-    return " ".join(parts)
+    return ", ".join(parts)

@@ -30,6 +30,7 @@ STYLES |= {
     "silent": "red",
     "lost": "red",
     "paused": "yellow",
+    "no worker": "red",
     "BAD": "red",
 }
 ROLES = {"serve": "blue", "worker": "magenta", "dev": "green"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
@@ -133,6 +133,13 @@ class Job(Struct, frozen=True):
 
     def stage(self, name: str) -> Stage:
         return self.stages[self.plan.index[name]]
+
+    def tasks_of_run(self, name: str) -> Sequence[Task]:
+        """The tasks of a stage that started in the current run; all of them if none did."""
+        tasks, begin = self.stage(name).tasks or (), self.started_at
+        if self.run == 1 or begin is None:
+            return tasks
+        return [task for task in tasks if task.started_at is not None and task.started_at >= begin] or tasks
 
     def task(self, at: TaskId) -> Task | None:
         index = self.plan.index.get(at.stage)

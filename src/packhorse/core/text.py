@@ -1,4 +1,4 @@
-"""Text for people: cron expressions in words (``0 3 * * 1-5`` is "Monday to Friday at 03:00"), and plurals.
+"""Text for people: cron expressions in words (``0 3 * * 1-5`` is "Monday to Friday at 03:00").
 
 A cron expression is described only if a few words say exactly the same. Otherwise the expression itself is
 shown: anyone who writes ``7-59/13 * 1,8 * 5#2`` can read it.
@@ -209,8 +209,3 @@ def _ordinal(number: int) -> str:
 
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Characters that move the cursor of a terminal, begin a line in a log or turn around how text is read."""
-
-
-def plural(count: int | str, one: str, many: str = "") -> str:
-    """The singular or plural for a count: job or jobs, is or are. The count may be text, such as 50+."""
-    return one if str(count) == "1" else many or f"{one}s"

@@ -185,14 +185,13 @@ def estimate_job(job: Job, reported: Reported, past: Past, now: float) -> Estima
 
 
 def _left(job: Job, plan: StagePlan, reported: Reported, counts: Counter[int], now: float) -> StageEstimate:
-    stage, runs = job.stage(plan.name), counts.total()
-    usual = percentile(counts, 0.5)
+    runs, usual = counts.total(), percentile(counts, 0.5)
     status = job.stage_status(plan.name)
     if status is TaskStatus.COMPLETED:
         return StageEstimate(usual, 0.0, runs)
     if status.is_terminal:
         return StageEstimate(usual, None, runs)
-    began = min((task.started_at for task in stage.tasks or () if task.started_at is not None), default=None)
+    began = min((task.started_at for task in job.tasks_of_run(plan.name) if task.started_at), default=None)
     if began is None or status is TaskStatus.PENDING:
         return StageEstimate(usual, usual, runs)
     passed, share = max(0.0, now - began), stage_percent(job, plan.name, reported)

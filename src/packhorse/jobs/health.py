@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from packhorse import host
 from packhorse.blobs.base import Blobs
 from packhorse.core.plan import Status
-from packhorse.core.text import plural
 from packhorse.errors import BlobUnavailable, PackhorseError, WrongDeployment
 from packhorse.jobs import deployment
 from packhorse.jobs.explain import STUCK, Around, is_live, read_pauses, reasons
+from packhorse.plurals import counted
 from packhorse.settings import Settings
 from packhorse.store.base import Filter, Finding, Store
 from packhorse.store.collections import workers
@@ -135,7 +135,7 @@ def _workers(cards: Sequence[WorkerCard], now: float, lease: float) -> Iterator[
             "is dead; the next worker takes over its jobs" if is_dead else f"pid {card.pid} on {card.host}, {slots}"
         )
         if card.lost and not is_dead:
-            held = f"{card.lost} {plural(card.lost, 'slot')} lost to processes that do not end after SIGKILL"
+            held = f"{counted(card.lost, 'slot')} lost to processes that do not end after SIGKILL"
             meaning += f"; {held}: check its disks, or restart the machine"
         is_ok = not is_dead and age < lease and not card.lost
         yield Finding(f"worker {card.id}", is_ok, f"seen {age:.0f} s ago", meaning, "workers", card.seen_at)
@@ -155,7 +155,8 @@ def _lost_workers(cards: Iterable[WorkerCard], lost: Iterable[Lost]) -> Iterator
     there = {card.id for card in cards}
     for each in lost:
         if each.id not in there:
-            meaning = f"it was on {each.host}; {each.tasks} stages it had in hand were given back; noticed by {each.by}"
+            stages = counted(each.tasks, "running stage was", "running stages were")
+            meaning = f"it ran on {each.host}; {stages} returned to the queue; worker {each.by} noticed it"
             yield Finding(f"lost worker {each.id}", True, "gone", meaning, "lost workers")
 
 
@@ -195,7 +196,7 @@ async def _stuck(store: Store, live: Sequence[WorkerCard]) -> list[Finding]:
         for job in await store.find(Filter(status=status), limit=MOST_JOBS):
             counts.update(each.message for each in reasons(job, around, now) if each.code in STUCK)
     return [
-        Finding("waiting jobs", False, f"{count} {plural(count, 'job')}", message, "queues", now)
+        Finding("waiting jobs", False, counted(count, "job"), message, "queues", now)
         for message, count in counts.items()
     ]
 

@@ -19,7 +19,7 @@ from packhorse.core.models import Artifact, Job
 from packhorse.core.plan import Status
 from packhorse.define.validation import NOT_VALID, NUL, FieldError, invalid, list_some, quote_short
 from packhorse.errors import InvalidInput, JobNotFound, UnknownPipeline
-from packhorse.jobs.explain import estimate_job, explain_job
+from packhorse.jobs.explain import estimate_job, explain_job, live_workers
 from packhorse.jobs.services import Services, read_readable
 from packhorse.schemas import job_details
 from packhorse.schemas import jobs as job_schemas
@@ -120,7 +120,8 @@ async def check_pipeline(services: Services, caller: Caller, name: str | None) -
 
 
 async def pipelines(services: Services) -> list[PipelineDocument]:
-    return [pipeline_to_json(each.definition) for each in await services.catalog.all()]
+    live = await live_workers(services.store, services.settings.lease)
+    return [pipeline_to_json(each.definition, live) for each in await services.catalog.all()]
 
 
 async def explain(services: Services, job: Job) -> list[ReasonDocument]:

@@ -84,9 +84,9 @@ class Guard:
     def _check(self, target: Target, address: Address) -> None:
         if target.host in self._allow.hosts or any(address in network for network in self._allow.networks):
             return
-        self._check_manner(target)
-        if (why := why_not(address)) is not None:
+        if (why := why_not(address)) is not None:  # before the scheme: https would not help
             raise BlockedAddress(host=target.host, reason=f"its address is {why}")
+        self._check_manner(target)
 
     def _check_manner(self, target: Target) -> None:
         if target.scheme not in self._policy.schemes:

@@ -1,10 +1,12 @@
 """Pipelines, queues, workers, statistics, promotion destinations and health."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 
 from packhorse.core import json
-from packhorse.core.plan import Definition, Status
+from packhorse.core.plan import Definition, StagePlan, Status
 from packhorse.schemas.progress import iso
+from packhorse.store.collections.workers import WorkerCard
 
 
 class NeedDocument(TypedDict):
@@ -22,7 +24,7 @@ class PlannedDocument(TypedDict):
 
 class PipelineDocument(TypedDict):
     """A pipeline; ``schema`` is the JSON Schema of its parameters. ``statuses`` and ``outputs`` are the app's own
-    names, see ``alias`` of a job.
+    names, see ``alias`` of a job. ``is_served`` is false if no running worker can run all of its stages.
     """
 
     name: str
@@ -34,6 +36,7 @@ class PipelineDocument(TypedDict):
     outputs: dict[str, str]
     stages: list[PlannedDocument]
     published_at: str | None
+    is_served: bool
 
 
 class PipelinesPage(TypedDict):
@@ -41,7 +44,8 @@ class PipelinesPage(TypedDict):
     next: None
 
 
-def pipeline_to_json(published: Definition) -> PipelineDocument:
+def pipeline_to_json(published: Definition, live: Sequence[WorkerCard]) -> PipelineDocument:
+    """``live``: the workers that are running now."""
     plan = json.plan_from(published.plan)
     return {
         "name": published.pipeline,
@@ -62,7 +66,12 @@ def pipeline_to_json(published: Definition) -> PipelineDocument:
             for stage in plan.stages
         ],
         "published_at": iso(published.published_at),
+        "is_served": all(any(_can_run(card, stage) for card in live) for stage in plan.stages),
     }
+
+
+def _can_run(card: WorkerCard, stage: StagePlan) -> bool:
+    return stage.queue in card.queues and (stage.kind in card.kinds or not card.kinds)  # older workers have no kinds
 
 
 class PauseDocument(TypedDict):

@@ -3,7 +3,7 @@
 No `from __future__ import annotations` here and in the other schemas: it would lose `NotRequired` in a TypedDict.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import NotRequired, TypedDict
@@ -24,6 +24,8 @@ LAST_TIME = 253_402_300_799.0  # the end of the year 9999, the last ISO time; a 
 
 ENDED_SHORT = (TaskStatus.FAILED, TaskStatus.CANCELLED)
 
+LAST_FIRST = {status: rank for rank, status in enumerate(ENDED_SHORT)}  # which stage of an ended job says most
+
 
 class ElementsDocument(TypedDict):
     """The elements of a stage, by status. Those whose result is being stored are running, and use no slot any more."""
@@ -36,8 +38,8 @@ class ElementsDocument(TypedDict):
 
 
 class StageDocument(TypedDict):
-    """The state of a stage; ``elements`` only for a stage that runs once per element. ``reason`` says why the stage, or
-    some of its elements, never started: only then is it there.
+    """The state of a stage, with the times of the current run. ``elements`` is only there for a stage that runs once
+    per element, ``reason`` only if the stage or some of its elements never started, and says why.
     """
 
     status: TaskStatus
@@ -47,6 +49,7 @@ class StageDocument(TypedDict):
     message: str | None
     attempt: int
     started_at: str | None
+    completed_at: str | None
     updated_at: str | None
     reason: NotRequired[str]
     elements: NotRequired[ElementsDocument]
@@ -74,6 +77,7 @@ WAITING: StageDocument = {
     "message": None,
     "attempt": 0,
     "started_at": None,
+    "completed_at": None,
     "updated_at": None,
 }
 
@@ -95,12 +99,9 @@ def stages_to_json(job: Job, progress: Reported) -> dict[str, StageDocument]:
 def timings_to_json(job: Job) -> dict[str, TimingDocument]:
     timings: dict[str, TimingDocument] = {}
     for plan, stage in zip(job.plan.stages, job.stages, strict=True):
-        tasks = stage.tasks or ()
-        if _is_untouched(tasks):
+        if _is_untouched(stage.tasks or ()):
             continue
-        started, ended = _first(tasks), None
-        if tasks and all(task.status.is_terminal for task in tasks):
-            ended = max((task.ended_at for task in tasks if task.ended_at is not None), default=None)
+        started, ended = _times(job, plan.name)
         if started is not None:
             timings[plan.name] = {
                 "started_at": iso(started),
@@ -140,11 +141,11 @@ def stage_percent(job: Job, name: str, reported: Reported) -> float:
 
 
 def current_stage(job: Job) -> str | None:
-    """The earliest unfinished stage in graph order."""
-    for plan, stage in zip(job.plan.stages, job.stages, strict=True):
-        if stage.status is not TaskStatus.COMPLETED:
-            return plan.name
-    return None
+    """The earliest unfinished stage in graph order; of a job that ended, one that failed or was stopped comes first."""
+    left = [name for name in job.plan.index if job.stage(name).status is not TaskStatus.COMPLETED]
+    if job.status.is_terminal and left:
+        return min(left, key=lambda name: LAST_FIRST.get(job.stage_status(name), len(LAST_FIRST)))
+    return left[0] if left else None
 
 
 def _peak(job: Job, plan: StagePlan, stage: Stage, reported: Reported) -> float:
@@ -175,6 +176,7 @@ def _stage(job: Job, name: str, progress: Reported) -> StageDocument:
     tasks = stage.tasks or ()
     if not progress and _is_untouched(tasks) and job.plan.stage(name).over is None:
         return WAITING.copy()
+    started, ended = _times(job, name)
     reports = [found for i in range(len(tasks)) if (found := _report(job, TaskId(name, i), progress))]
     document: StageDocument = {
         "status": job.stage_status(name),
@@ -183,7 +185,8 @@ def _stage(job: Job, name: str, progress: Reported) -> StageDocument:
         "total": reports[0].total if reports else None,
         "message": max(reports, key=lambda report: report.at).message if reports else None,
         "attempt": max((task.attempt for task in tasks), default=0),
-        "started_at": iso(_first(tasks)),
+        "started_at": iso(started),
+        "completed_at": iso(ended),
         "updated_at": iso(max((report.at for report in reports), default=None)),
     }
     if job.is_stopped and (stage.tasks is None or any(task.status is TaskStatus.SKIPPED for task in tasks)):
@@ -219,8 +222,13 @@ def _report(job: Job, at: TaskId, progress: Reported) -> Progress | None:
     return found if found is not None and found.run == job.run else None
 
 
-def _first(tasks: Iterable[Task]) -> float | None:
-    return min((task.started_at for task in tasks if task.started_at is not None), default=None)
+def _times(job: Job, name: str) -> tuple[float | None, float | None]:
+    """First start and last end of a stage in the current run: a retry keeps elements that completed before."""
+    tasks = job.tasks_of_run(name)
+    started = min((task.started_at for task in tasks if task.started_at is not None), default=None)
+    if not tasks or not all(task.status.is_terminal for task in job.stage(name).tasks or ()):
+        return started, None
+    return started, max((task.ended_at for task in tasks if task.ended_at is not None), default=None)
 
 
 def iso(at: float | None) -> str | None:

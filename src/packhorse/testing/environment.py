@@ -17,9 +17,9 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 from packhorse.blobs.base import Blobs
 from packhorse.blobs.local import Folder
-from packhorse.core.text import plural
 from packhorse.define.stages import Stage
 from packhorse.errors import StoreUnavailable
+from packhorse.plurals import counted
 from packhorse.runtime import Runtime
 from packhorse.settings import Settings
 from packhorse.store.base import Store
@@ -180,7 +180,7 @@ class Script:
                 self.hooks.remove(each)  # so that it is reported once
                 element = "" if rule.element is None else f", element={rule.element}"
                 count = self.reports.get(kind)
-                seen = "was not called" if count is None else f"called ctx.progress {count} {plural(count, 'time')}"
+                seen = "was not called" if count is None else f"called ctx.progress {counted(count, 'time')}"
                 raise AssertionError(
                     f"The hook of during({name}, report={report}{element}) did not run: {name} {seen}. "
                     f"Call ctx.progress in {name}, or use before() or after(), which need no report."

@@ -16,10 +16,10 @@ from litestar.exceptions import HTTPException, ValidationException
 
 from packhorse.auth.access import Caller
 from packhorse.auth.authenticate import FAILED_LOGINS, cookie_attributes, cookie_name, cookie_value, session_cookie
-from packhorse.core.text import plural
 from packhorse.errors import InvalidInput, PackhorseError, Unauthorized
 from packhorse.http import problems
 from packhorse.http.services import HttpServices
+from packhorse.plurals import plural
 from packhorse.version import VERSION
 from packhorse.web.widgets import formatting
 

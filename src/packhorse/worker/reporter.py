@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from packhorse.core.models import TaskId
 from packhorse.errors import StoreError
+from packhorse.plurals import counted
 from packhorse.store.base import Line, Report, Sample, Store
 
 LINE = 32
@@ -116,4 +117,4 @@ class Throttle:
 
     def remainder(self) -> list[str]:
         held_back, self._held_back = self._held_back, 0
-        return [f"... {held_back} lines held back ..."] if held_back else []
+        return [f"... {counted(held_back, 'line')} held back ..."] if held_back else []

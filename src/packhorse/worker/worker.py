@@ -34,7 +34,7 @@ from packhorse.host import StageUser
 from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log, trace
-from packhorse.settings import Settings
+from packhorse.settings import Settings, without_secrets
 from packhorse.store.base import Claim, Lease, Renewal, Store
 from packhorse.store.collections import workers
 from packhorse.store.collections.queues import list_pauses
@@ -126,7 +126,7 @@ class Worker:
         await declare(self._store, described.schedules, described.definitions, encryptor)
         await workers.enroll(self._store, self._current_card())
         await self._read_pauses()
-        log.worker_started(self.card.id, self._slots.sizes)
+        log.worker_started(self.card.id, self._slots.sizes, without_secrets(self._settings.store))
         loops = [asyncio.create_task(loop) for loop in self._loops()]
         stopped: asyncio.Task[Any] = asyncio.create_task(stop.wait())
         try:

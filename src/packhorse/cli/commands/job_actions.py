@@ -11,7 +11,7 @@ from cyclopts import CycloptsError, Parameter
 from packhorse.cli import follow, output
 from packhorse.cli.options import Chosen, JobId, Remote, resolve_job
 from packhorse.client import Client, Json
-from packhorse.core.text import plural
+from packhorse.plurals import plural
 
 TERMINAL = follow.EXIT.keys()
 PAST = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}

@@ -130,8 +130,8 @@ def pipelines(*, remote: Remote = Remote()) -> None:
         found = client.pipelines()
     remote.print_list(
         found,
-        ("pipeline", "app", "parameters", "meaning"),
-        lambda each: (each["name"], each["app"], _usage(each["schema"]), each["description"]),
+        ("pipeline", "app", "worker", "parameters", "description"),
+        lambda each: (each["name"], each["app"], _served(each), _usage(each["schema"]), each["description"]),
         empty="No pipeline is published. A worker publishes its own when it starts: packhorse worker FILE",
     )
 
@@ -248,6 +248,10 @@ def _stages(job: Json, measured: Sequence[Json], made: Sequence[Json]) -> None:
             row += ["", ""]
         rows.append([*row, watching.message(stage)])
     output.table(columns, rows)
+
+
+def _served(pipeline: Json) -> str:
+    return "running" if pipeline.get("is_served", True) else "no worker"  # an older server does not say
 
 
 def _usage(schema: Json) -> str:

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from packhorse.cli import output
 from packhorse.cli.options import Remote, not_empty
 from packhorse.client import Client, Json
-from packhorse.core.text import plural
+from packhorse.plurals import counted
 
 MIB = 1024**2
 WORKER_COLUMNS = ("worker", "state", "seen", "slots", "cpu", "memory", "in hand")
@@ -75,8 +75,7 @@ def overview(found: Json) -> dict[str, str]:
     jobs, more = found["jobs"], "+" if found["waiting_capped"] else ""
     capped = {name: "+" if name in jobs["capped"] else "" for name in ("active", "completed", "failed", "cancelled")}
     kept = ", ".join(f"{jobs[name]}{mark} {name}" for name, mark in capped.items())
-    slots = f"{found['slots']} {plural(found['slots'], 'slot')}"
-    workers = f"{found['workers']} {plural(found['workers'], 'worker')}"
+    slots, workers = counted(found["slots"], "slot"), counted(found["workers"], "worker")
     return {
         "jobs": f"{jobs['total']}{'+' if jobs['capped'] else ''} kept: {kept}",
         "running": f"{found['running']} of {slots}, on {workers}",

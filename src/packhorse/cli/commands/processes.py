@@ -16,11 +16,11 @@ from packhorse.cli.options import SAMPLE, Pace, Places, flags_of, settings_from
 from packhorse.cli.output import forward
 from packhorse.cli.reloader import Watched
 from packhorse.cli.supervisor import Kept
-from packhorse.core.text import plural
 from packhorse.define.validation import list_some
 from packhorse.errors import AppMissing, PackhorseError, SeveralApps
 from packhorse.factory import install_views, open_both
 from packhorse.host import StageUser, hide_settings, require_free_port
+from packhorse.plurals import plural
 from packhorse.settings import PREFIX, Settings, dev_allow, dev_url, keep_dev_url, keep_secret_key
 from packhorse.worker.pool import describe
 from packhorse.worker.status import serve_status

@@ -13,9 +13,9 @@ from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery
 
 from packhorse.auth import access
-from packhorse.core.text import plural
 from packhorse.errors import InvalidInput, PackhorseError
 from packhorse.jobs import actions, keys, view
+from packhorse.plurals import counted
 from packhorse.web.forms import form
 from packhorse.web.render import HEADERS, Page, redirect, render_page, sentence, services_and_caller
 from packhorse.web.widgets import formatting
@@ -144,7 +144,7 @@ async def promote(request: Page, job_id: FromPath[str]) -> Response[bytes]:
     except PackhorseError as error:
         return await _refused(request, job_id, error)
     count = len(found["promoted_object_keys"])
-    return redirect(request, f"/jobs/{job_id}", said=f"{count} {plural(count, 'file')} promoted.")
+    return redirect(request, f"/jobs/{job_id}", said=f"{counted(count, 'file')} promoted.")
 
 
 @get("/jobs/{job_id:str}/delete", scope="submit", include_in_schema=False)

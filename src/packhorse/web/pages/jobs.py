@@ -17,7 +17,6 @@ from litestar import Response, get, post
 from litestar.datastructures import FormMultiDict
 
 from packhorse.core.plan import Status
-from packhorse.core.text import plural
 from packhorse.define.validation import FieldError, invalid, one_of
 from packhorse.errors import InvalidInput, UnknownPipeline
 from packhorse.http.requests import convert
@@ -25,6 +24,7 @@ from packhorse.http.routes.jobs import CURSOR
 from packhorse.jobs import view
 from packhorse.jobs.actions import BulkAction, Meant
 from packhorse.jobs.view import time_from
+from packhorse.plurals import plural
 from packhorse.schemas.jobs import ChangedDocument, CountDocument
 from packhorse.store.base import Filter
 from packhorse.web.forms import form
