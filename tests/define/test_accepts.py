@@ -165,6 +165,13 @@ def test_a_kind_without_a_signature_and_one_that_opted_out_take_any_content() ->
     assert not Accepts.from_schema(Accepts(".png", content=False).schema()).content
 
 
+def test_a_name_without_a_suffix_is_what_its_media_type_says() -> None:
+    Accepts(".txt").check("f", "notes", "text/plain")
+    for name, media_type in (("notes", ""), ("notes", "image/png"), ("notes.pdf", "text/plain")):
+        with pytest.raises(UnsupportedMedia):
+            Accepts(".txt").check("f", name, media_type)
+
+
 def test_a_media_type_that_was_sent_is_compared_with_the_content() -> None:
     with pytest.raises(UnsupportedMedia):
         Accepts("image/*").check_content("f", "photo", "image/png", b"hello")

@@ -13,7 +13,7 @@ from msgspec import structs
 from packhorse.auth.access import LOCAL, Caller
 from packhorse.auth.audit_log import Auditor
 from packhorse.core.plan import DownloadLimits
-from packhorse.errors import StoreUnavailable, TooManyDownloads
+from packhorse.errors import QuotaExceeded, StoreUnavailable, TooManyDownloads
 from packhorse.factory import open_store
 from packhorse.http.download import Content, Download, Downloads
 from packhorse.settings import Settings
@@ -84,6 +84,19 @@ def test_users_of_different_tenants_never_share_a_counter() -> None:
     counters = {charged(structs.replace(LOCAL, tenant=tenant), user)[0] for tenant, user in owners}
 
     assert len(counters) == len(owners)
+
+
+@pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)  # the contract has the counters of every store
+async def test_a_token_can_download_one_file_larger_than_its_share(store: Store) -> None:
+    settings = replace(SETTINGS, downloads_at_once=0, download_bytes_per_hour=100, download_bytes_per_day=0)
+    counting = Downloads(settings, store, Auditor(store, keep=1))
+    caller = structs.replace(LOCAL, token="t")
+
+    await counting.admit(caller, JOB, 80)
+
+    for token, size in (("t", 10), ("another", 101)):
+        with pytest.raises(QuotaExceeded):
+            await counting.admit(structs.replace(LOCAL, token=token), JOB, size)
 
 
 @pytest.mark.parametrize(

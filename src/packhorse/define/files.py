@@ -183,9 +183,9 @@ ACCEPT, MAX_BYTES, CONTENT = "x-accept", "x-max-bytes", "x-check-content"  # JSO
 class Accepts:
     """``model: Annotated[File, Accepts(".onnx", "image/*", size="200MB")]``: one of these kinds, no larger than that.
 
-    A kind is a suffix or a media type. It is compared with the file name and the media type that the client sent, and
-    with the first bytes of the file, which must not be those of another format. ``content=False`` leaves the
-    bytes to the stage. Also works in ``... | None`` and ``list[...]``.
+    A kind is a suffix or a media type. It is compared with the file name and the media type that the client sent (a
+    name without a suffix is what its media type says), and with the first bytes of the file, which must not be those of
+    another format. ``content=False`` leaves the bytes to the stage. Also works in ``... | None`` and ``list[...]``.
     """
 
     def __init__(self, *kinds: str, size: Size | None = None, content: bool = True) -> None:
@@ -258,7 +258,7 @@ def accepts_in(hint: Any) -> Accepts | None:
 
 def _matches(kind: str, name: str, given: set[str]) -> bool:
     if kind.startswith("."):
-        return name.endswith(kind)
+        return name.endswith(kind) or ("." not in name and mimetypes.guess_type(f"file{kind}")[0] in given - {""})
     if kind.endswith("/*"):
         return any(each.startswith(kind[:-1]) for each in given)
     return kind in given

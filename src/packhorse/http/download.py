@@ -246,10 +246,11 @@ class Downloads:
         declared = plan.downloads if plan is not None else None
         return (self._settings.downloads_per if declared is None or declared.per is None else declared.per) == "key"
 
-    def limits_of(self, caller: Caller, plan: Plan | None, user: str) -> list[tuple[Limit, str]]:
+    def limits_of(self, caller: Caller, plan: Plan | None, user: str, size: int = 0) -> list[tuple[Limit, str]]:
         """The limits of a download of this user's job, each with whom it is counted for.
 
         A token is charged twice: its share by itself, and all of it for the user, or for all tokens of its key.
+        A file of ``size`` bytes that is larger than the token's share can use all of it, once per window.
         Without a plan, the limits of all pipelines that declare none.
         """
         if self.is_per_key(plan):
@@ -257,7 +258,7 @@ class Downloads:
         else:
             whose = f"{caller.tenant.translate(QUOTED)}/{user.translate(QUOTED)}"
             whole = self._limits(plan, f"user {user}", whose)
-        return [*((self._token_share(each), caller.token) for each, _ in whole if caller.token), *whole]
+        return [*((self._token_share(each, size), caller.token) for each, _ in whole if caller.token), *whole]
 
     def _limits(self, plan: Plan | None, who: str, whose: str) -> list[tuple[Limit, str]]:
         """A pipeline that declares limits has counters of its own; all others share one set."""
@@ -270,8 +271,10 @@ class Downloads:
             )
         return [(each._replace(who=who), whose) for each in limits if each.most]
 
-    def _token_share(self, limit: Limit) -> Limit:
+    def _token_share(self, limit: Limit, size: int) -> Limit:
         most = token_share(limit.most, self._settings)
+        if limit.unit == "content-bytes":
+            most = max(most, min(size, limit.most))
         return limit._replace(name=f"token-{limit.name}", most=most, who="this token")
 
     @contextmanager
@@ -285,7 +288,7 @@ class Downloads:
 
     async def admit(self, caller: Caller, job: Job, size: int) -> Admitted:
         """Raises `TooManyDownloads`, `RateExceeded` or `QuotaExceeded`, and then charges nothing."""
-        limits = self.limits_of(caller, job.plan, job.user)
+        limits = self.limits_of(caller, job.plan, job.user, size)
         charges = [each.charge(whose, size if each.unit == "content-bytes" else 1) for each, whose in limits]
         charged = [each for each, _ in limits]
         spent = await self._spend(charges)
