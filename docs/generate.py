@@ -50,8 +50,9 @@ def settings() -> str:
     return _page(
         "Settings",
         "From flags, the environment, `.env`, or `[tool.packhorse]` in pyproject.toml (there in lower case, without "
-        "the prefix); the first that says something wins. Times are `250ms`, `90s`, `10m`, `24h`, `7d`; sizes `256KB`, "
-        "`2GB`. An unknown name is refused. `packhorse config` shows each value and where it came from. Defaults below "
+        "the prefix), in this order of precedence. Times are `250ms`, `90s`, `10m`, `24h`, `7d`; sizes `256KB`, "
+        "`2GB`. packhorse rejects unknown names. `packhorse config` shows each value and where it came from. "
+        "Defaults below "
         f"`{START}` are below the folder in which packhorse is started.",
         _table(("setting", "default", "meaning"), rows),
     )
@@ -90,8 +91,9 @@ def all_codes() -> str:
     rows = [(f"`{code}`", meaning) for code, meaning in CODES.items()]
     return _page(
         "Codes of failures",
-        "What `error.code` of a job and `error_code` of a failure may be, besides what a stage says itself. They are "
-        "stable: alert on them, filter by them, name them in `Revive`.",
+        "The values of `error.code` of a job and `error_code` of a failure, in addition to codes that a stage "
+        "chooses. They are "
+        "stable: you can alert on them, filter by them, and name them in `Revive`.",
         _table(("code", "meaning"), rows),
     )
 
@@ -116,35 +118,37 @@ curl http://127.0.0.1:3003/api/v1/jobs -H 'Content-Type: application/json' -H 'I
 curl http://127.0.0.1:3003/api/v1/jobs -F pipeline=copy -F user_id=ann -F files=@a.txt -F files=@b.txt -F times=2
 ```
 
-In a form each parameter is a part of its own name (or all of them are one part `parameters`, as JSON):
+In a form, each parameter is a part with the name of the parameter. You can also send all parameters as JSON in one part
+named `parameters`.
 
-- a file is a part with a file name; where several are asked for, repeat the part;
-- where a text may stand, the part is the text as it is; anything else is JSON (`times=2`, `shout=true`);
-- a repeated part of a list is its elements in order (`tags=a`, `tags=b`). One part alone that is JSON text of an array
-  (`tags=["a", "b"]`) is that array, even where its elements are texts; anything else is a list of one.
+- A file is a part with a file name. To send several files, repeat the part.
+- For a text parameter, the part is the text itself. For any other type it is JSON (`times=2`, `shout=true`).
+- For a list parameter, repeat the part for each element (`tags=a`, `tags=b`), or send one part with a JSON array
+  (`tags=["a", "b"]`).
 
-Where a file is asked for, a text `job:{id}/artifacts/{name}`, in JSON or as a part without a file name, is an artifact
-of an earlier job: it is copied, if you may read it. What a pipeline takes for a file is in its schema (`x-accept`,
-`x-max-bytes`); anything else is 415 or 413, with the field.
+Instead of a file you can send the text `job:{id}/artifacts/{name}`, in JSON or as a part without a file name. The
+server copies that artifact of an earlier job, if you may read it. The schema of a pipeline says which files it accepts
+(`x-accept`, `x-max-bytes`); for any other file the response is 415 or 413 and names the parameter.
 
-`pipeline` may be left out if there is only one; `pipeline` and `user_id` may be in the query instead, and then a taken
-slot is answered (409) before the body is read. A name that is not known, here or in a query, is refused and answered
-with those there are.
+You can leave out `pipeline` if there is only one. You can send `pipeline` and `user_id` in the query instead of the
+body; then the server checks the user's slot, and responds with 409, before it reads the body. For an unknown name, the
+response lists the known names.
 
-- `Idempotency-Key`: the same key and request again, from the same client, give the job it gave first, as long as that
-  is kept; another request under the same key is 422. The key is looked at before the slot.
-- `Prefer: wait=30`: the answer comes when the job has ended (200), or after so many seconds (202), no more than
+- `Idempotency-Key`: if the same client repeats a request with the same key, the response is the first job, as long as
+  that job is kept. A different request with the same key gets 422. The server checks the key before the slot.
+- `Prefer: wait=30`: the response comes when the job has ended (200), or after 30 seconds (202). The maximum is
   `PACKHORSE_WAIT_LIMIT`.
-- `If-None-Match` with the `ETag` of a job that looks the same is 304.
-- `Retry-After` comes with 409 for a taken slot, 502 for objects that cannot be stored, 503 for a store that is away; of
-  502 and 503 no job is left.
-- `DELETE` of an ended job makes it 404 at once, for this call, too; its files go with the next sweep. An active one is
-  409: cancel it first."""
+- `If-None-Match` with the `ETag` of an unchanged job gets 304.
+- `Retry-After` is sent with 409 (the user's slot is taken), 502 (files cannot be stored) and 503 (the store does not
+  answer). After 502 and 503, no job was created.
+- After `DELETE` of an ended job, every request for it gets 404. The next clean-up deletes its files. For an active job
+  the response is 409: cancel it first."""
 
-EVENTS = """`GET /api/v1/jobs/{job_id}/events` is a stream of server-sent events until the run has ended. Their data is
-JSON. Those that are numbered have happened: the number is their `id`, and their data has `n`, `type` and `at` besides
-what is listed here. Come back with the number as `Last-Event-ID`, or as `after`, to go on from there. `element` is only
-told of stages that run once per element. A comment (`: ping`) every 15 seconds says that the server is still there."""
+EVENTS = """`GET /api/v1/jobs/{job_id}/events` is a stream of server-sent events that ends when the run has ended. Their
+data is JSON. Numbered events are part of the job's history: the number is their `id`, and their data has `n`, `type`
+and `at` in addition to the fields below. To continue after a lost connection, send the last number as
+`Last-Event-ID` or `after`. `element` is only there for stages that run once per element. The server sends a comment
+(`: ping`) every 15 seconds, so that clients and proxies do not time out."""
 
 
 def http() -> str:
@@ -166,20 +170,21 @@ def http() -> str:
     return "\n\n".join(
         [
             "# HTTP",
-            "The file behind it is `/openapi.json` of a running server: every shape, and every problem a call may "
-            "answer with. Any call may be answered with 400, 403, 422, 500 or 503; what else it may be is listed here.",
-            _table(("call", "what", "answers"), calls),
+            "`/openapi.json` of a running server describes every request, response and error in full. Every "
+            "call can get "
+            "400, 403, 422, 500 or 503; the table lists the other statuses.",
+            _table(("call", "what", "statuses"), calls),
             "## Submitting",
             PREFACE,
-            "A job that was just submitted, answered with 202:",
+            "The response to a submit, with status 202:",
             f"```json\n{_example()}\n```",
-            "A problem:",
+            "An error (RFC 9457):",
             f"```json\n{_problem()}\n```",
-            "## In the query, or as a header",
+            "## Query parameters and headers",
             _table(("call", "name", "type", "default"), queries),
             "## Events",
             EVENTS,
-            _table(("type", "numbered", "what it tells"), events) + "\n",
+            _table(("type", "numbered", "data"), events) + "\n",
         ]
     )
 
@@ -360,11 +365,13 @@ def commands() -> str:
     rows = [(f"`packhorse {name}`", meaning) for _, name, _, meaning in COMMANDS]
     return _page(
         "Commands",
-        "`packhorse COMMAND --help` tells the options. Exit codes: 0, 1 the job failed, 2 usage, 3 refused, "
-        "4 cancelled, 5 unreachable. `--json` prints what the API says.\n\n"
-        'Your shell completes commands, options and their values: for bash put `eval "$(packhorse completion bash)"` '
-        "into `~/.bashrc`; for zsh write `packhorse completion zsh` to a file `_cyclopts_packhorse` in a folder of "
-        "`$fpath`; for fish write `packhorse completion fish` to `~/.config/fish/completions/packhorse.fish`.",
+        "`packhorse COMMAND --help` lists the options. Exit codes: 0 success, 1 the job failed, 2 wrong usage, "
+        "3 refused, "
+        "4 the job was cancelled, 5 server or store unreachable. `--json` prints what the API returns.\n\n"
+        'To complete commands, options and their values in your shell: for bash, add `eval "$(packhorse '
+        'completion bash)"` '
+        "to `~/.bashrc`; for zsh, write `packhorse completion zsh` to a file `_cyclopts_packhorse` in a folder of "
+        "`$fpath`; for fish, write `packhorse completion fish` to `~/.config/fish/completions/packhorse.fish`.",
         _table(("command", "what"), rows),
     )
 

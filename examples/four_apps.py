@@ -59,7 +59,7 @@ def main() -> None:
         say(f"the page is at {server.url}")
         run_all(client, server, folder)
         if stays():
-            say(f"packhorse goes on at {server.url}; Ctrl-C ends it")
+            say(f"packhorse keeps running at {server.url}; press Ctrl-C to stop")
             server.stay()
 
 

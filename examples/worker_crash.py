@@ -34,7 +34,7 @@ def main() -> None:
         job_id = carry_a_job(client, server, Path(scratch))
         if stays():
             say(f"look at it with: packhorse show {job_id} --url {server.url}")
-            say(f"packhorse goes on at {server.url}; Ctrl-C ends it")
+            say(f"packhorse keeps running at {server.url}; press Ctrl-C to stop")
             server.stay()
 
 

@@ -55,6 +55,13 @@ PLAIN = {
     r"something is to be": "name the problem",
     r"lies in the store": "is kept in the store",
     r"two packhorses|several packhorses": "deployments",
+    r"(was|is|were|are) not taken": "was not accepted, was not delivered",
+    r"(was|is|are|were) left alone": "was not changed",
+    r"that are so": "name the property",
+    r"all that have what is named": "all that match the filters",
+    r"straight (at|to) the store": "directly to the store",
+    r"in hand": "running, held",
+    r"unless said otherwise": "Default: …",
 }
 """Phrase, as a regular expression of whole words, and what to write instead."""
 

@@ -143,7 +143,7 @@ def _is_hidden(pid: int) -> bool:
 def child_environment(mark: str) -> dict[str, str]:
     """The user's environment without packhorse's settings: a stage must not reach the store.
 
-    With a mark of its own, a process that the supervisor started is not taken for one that a stage left behind.
+    With a mark of its own, a process that the supervisor started is not mistaken for one that a stage left behind.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
     return kept | {"PYTHONUNBUFFERED": "1", "PACKHORSE_CHILD_OF": str(os.getpid()), MARK: mark}

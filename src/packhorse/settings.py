@@ -181,7 +181,9 @@ class Settings:
     audit_age: float = _setting(365 * 86_400.0, "Retention of audit entries", seconds)
     sessions_limit: int = _setting(100, "Maximum browser sessions per key. The oldest end first. 0: unlimited", int)
     token_share: float = _setting(
-        0.5, "Share of the limits of its key or user that one token may use. All tokens of a key share limits", share
+        0.5,
+        "Share of the limits of its key or user that one token may use. A file that is larger may use all of it, once",
+        share,
     )
     tokens_limit: int = _setting(10_000, "Maximum tokens created per key in 24 hours. 0: unlimited", int)
     queues: dict[str, int] = _setting(  # noqa: RUF009 (a default factory, made by _is)

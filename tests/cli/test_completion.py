@@ -145,4 +145,4 @@ def test_a_shell_we_do_not_know_is_a_mistake_in_usage(tell: Tell) -> None:
     said = tell("completion", "tcsh")
 
     assert said.code == 2
-    assert said.last_line == "See how it is used: packhorse completion --help"
+    assert said.last_line == "Usage: packhorse completion --help"

@@ -135,7 +135,7 @@ def test_a_killed_worker_and_a_killed_server_are_replaced(shared: Dev) -> None:
     job = greeted(shared)
 
     assert job["status"] == "completed"
-    assert shared.said("ended with status -9")
+    assert shared.said("exited with status -9")
 
 
 def test_commands_in_its_folder_find_it_at_any_port(shared: Dev, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_code_that_cannot_be_loaded_is_told_and_the_worker_stays(shared: Dev) ->
     worker = shared.child("worker")
 
     shared.app.write_text(shared.app.read_text() + "\noops(\n")
-    until(lambda: shared.said("The worker is restarted when it can be loaded again."))
+    until(lambda: shared.said("dev restarts the worker when the file can be loaded again."))
     after = greeted(shared)
 
     assert before["status"] == after["status"] == "completed"
@@ -195,7 +195,7 @@ def test_a_broken_save_fails_no_job_even_when_its_process_has_gone(tmp_path: Pat
         first = dev.client.submit("wait", {"flag": str(flag)}, user="ann")["job_id"]
         until(Path(f"{flag}.awaited").exists)
         dev.app.write_text(dev.app.read_text() + "\noops(\n")
-        until(lambda: dev.said("The worker is restarted when it can be loaded again."))
+        until(lambda: dev.said("dev restarts the worker when the file can be loaded again."))
         dev.client.cancel(first)
         dev.client.wait(first, LONGEST)
 

@@ -56,7 +56,7 @@ def test_files_are_tried_out_and_nothing_of_it_is_left(house: House) -> None:
     said = house.run("doctor", "--blobs", f"file://{house.folder}/files")
 
     assert said.code == 0
-    assert "written, read and deleted one" in said.out
+    assert "wrote, read and deleted a test file" in said.out
     assert list((house.folder / "files").rglob("*/*")) == []
 
 
@@ -122,7 +122,7 @@ def test_a_lost_store_starts_nothing_and_deletes_nothing_until_it_adopts_the_fil
 
     assert [absent["state"], empty["state"]] == ["bad", "bad"]
     assert (started.code, "packhorse adopt" in started.err) == (2, True)
-    assert (asked.code, asked.last_line) == (1, "Nothing was done yet. To do it, add: --yes")
+    assert (asked.code, asked.last_line) == (1, "Nothing was changed. To do it, add: --yes")
     assert f"(store sqlite://{house.folder}/.packhorse/packhorse.db)" in asked.out
     assert (adopted.code, again.code) == (0, 0)
     assert findings(house)["deployment"]["state"] == "ok"

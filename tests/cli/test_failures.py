@@ -54,7 +54,7 @@ def test_failures_are_listed_grouped_and_shown(ask: Tell, shared: Dev) -> None:
     assert "ASKED_FOR" in group.out
     assert of_job.out == shown.out
     assert (without.code, without.err.splitlines()[0]) == (3, f"Job {completed} has no failure: it is completed.")
-    assert none.err.strip() == "There are no such failures."
+    assert none.err.strip() == "No failures found."
 
 
 def test_a_group_is_tried_then_retried_and_the_order_followed(ask: Tell, shared: Dev) -> None:
@@ -65,7 +65,7 @@ def test_a_group_is_tried_then_retried_and_the_order_followed(ask: Tell, shared:
     done = carried_out(ask, order["order"]["order_id"])
     listed = ask("failures", "orders")
 
-    assert trial.out.splitlines()[0] == "1 would be retried."
+    assert trial.out.splitlines()[0] == "Would retry 1 failure."
     assert failure["failure_id"] in trial.out
     assert (order["count"], done["done"], done["left"]) == (1, 1, {})
     assert order["order"]["order_id"] in listed.out
@@ -79,7 +79,7 @@ def test_one_is_dismissed_by_its_id_with_a_reason(ask: Tell, shared: Dev) -> Non
     without = ask("failures", "dismiss", failure["failure_id"])
 
     assert said.code == 0
-    assert said.out.startswith("1 will be dismissed: order ")
+    assert said.out.startswith("Dismissing 1 failure: order ")
     assert without.code == 2
     found = until(lambda: _settled(shared, failure["failure_id"]))
     assert (found["status"], found["settled"]["reason"]) == ("dismissed", "It is known.")

@@ -105,7 +105,7 @@ def test_a_place_that_takes_no_files_is_told_in_a_sentence(tell: Tell) -> None:
 
     said = tell("init", "taken")
 
-    assert (said.code, said.err.splitlines()[0]) == (3, "Nothing can be written to taken: File exists.")
+    assert (said.code, said.err.splitlines()[0]) == (3, "Cannot write to taken: File exists.")
 
 
 @pytest.mark.parametrize(("folder", "name"), [("My Project!", "my-project"), ("数据", "jobs"), ("a" * 80, "a" * 63)])

@@ -42,17 +42,17 @@ def test_jobs_are_counted_by_what_they_have_in_common(ask: Tell, user: str) -> N
 def test_all_that_are_found_are_only_counted_until_somebody_means_it(ask: Tell, shared: Dev, user: str) -> None:
     said = ask("cancel", "--user", user, "--status", "pending")
 
-    assert (said.code, said.out) == (1, "2 would be cancelled.\n")
-    assert said.last_line == "Nothing was done yet. To do it, add: --yes"
+    assert (said.code, said.out) == (1, "Would cancel 2 jobs.\n")
+    assert said.last_line == "Nothing was changed. To do it, add: --yes"
     assert statuses(shared, user) == ["pending", "pending"]
 
 
 def test_all_that_are_found_are_changed(ask: Tell, shared: Dev, user: str) -> None:
-    assert ask("cancel", "--user", user, "--yes").out == "2 are cancelled.\n"
+    assert ask("cancel", "--user", user, "--yes").out == "Cancelled 2 jobs.\n"
     assert statuses(shared, user) == ["cancelled", "cancelled"]
 
-    assert ask("delete", "--user", user, "--pipeline", "greet", "--dry-run").out == "2 would be deleted.\n"
-    assert ask("delete", "--user", user, "--pipeline", "greet", "--yes").out == "2 are deleted.\n"
+    assert ask("delete", "--user", user, "--pipeline", "greet", "--dry-run").out == "Would delete 2 jobs.\n"
+    assert ask("delete", "--user", user, "--pipeline", "greet", "--yes").out == "Deleted 2 jobs.\n"
     assert statuses(shared, user) == []
 
 
@@ -61,9 +61,9 @@ def test_several_ids_are_meant_as_they_are_given(ask: Tell, shared: Dev, user: s
 
     said = ask("cancel", first, second, "none")
 
-    assert (said.code, said.out) == (0, "2 are cancelled.\n1 left alone: not there.\n")
-    assert ask("retry", first, second).out == "2 are retried.\n"
-    assert ask("cancel", first, "none").out == "1 is cancelled.\n1 left alone: not there.\n"
+    assert (said.code, said.out) == (0, "Cancelled 2 jobs.\nLeft 1 job unchanged: not found.\n")
+    assert ask("retry", first, second).out == "Retried 2 jobs.\n"
+    assert ask("cancel", first, "none").out == "Cancelled 1 job.\nLeft 1 job unchanged: not found.\n"
 
 
 @pytest.mark.parametrize("verb", ["cancel", "retry", "delete"])
@@ -78,4 +78,4 @@ def test_a_stage_is_named_for_one_job(ask: Tell, shared: Dev, user: str) -> None
     said = ask("retry", *ids(shared, user), "--stage", "greet")
 
     assert said.code == 2
-    assert "one job" in said.err
+    assert "a single job" in said.err

@@ -84,7 +84,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_job_is(ask: Tell, tm
     said = ask("submit", "copy", "files=@a.txt", "--output", "a.txt/", "--user", "folderless")
 
     assert said.code == 3
-    assert "Nothing can be written to a.txt/" in said.err
+    assert "Cannot write to a.txt/" in said.err
     assert ask("jobs", "--user", "folderless", "--json").json["items"] == []
 
 
@@ -92,7 +92,7 @@ def test_a_place_that_cannot_be_written_to_is_refused_before_the_job_is(ask: Tel
     said = ask("submit", "greet", "name=ann", "--output", "/proc/value.json", "--user", "placeless")
 
     assert said.code == 3
-    assert "Nothing can be written to /proc/value.json" in said.err
+    assert "Cannot write to /proc/value.json" in said.err
     assert ask("jobs", "--user", "placeless", "--json").json["items"] == []
 
 
@@ -103,7 +103,7 @@ def test_a_result_that_cannot_be_written_is_told_without_a_trace(ask: Tell, shar
     said = ask("result", job_id, "--output", "/proc/value.json")
 
     assert (said.code, said.out) == (3, "")
-    assert "Nothing can be written to /proc/value.json" in said.err
+    assert "Cannot write to /proc/value.json" in said.err
     assert "Traceback" not in said.err
 
 
@@ -366,12 +366,12 @@ def test_a_job_that_ran_a_while_is_shown_with_what_it_used(ask: Tell, shared: De
         (["greet"], "name"),
         (["greet", "name=a", "naem=b"], "naem"),
         (["copy", "times=many"], "times"),
-        (["greet", "name=a", "name=b"], "name was given 2 times"),
+        (["greet", "name=a", "name=b"], "name takes one value, but was given 2 times"),
         (["copy", "files=@nowhere.txt"], "There is no file nowhere.txt"),
         (["nope"], "There is no pipeline named 'nope'; there is chatter, copy, fail, greet, halfway, unlock, wait."),
         (
             ["greet", "name=@nowhere.txt"],
-            "There is no file nowhere.txt. If the text itself is meant: name=@@nowhere.txt",
+            "There is no file nowhere.txt. To send the text itself, write name=@@nowhere.txt",
         ),
     ],
 )
@@ -401,7 +401,7 @@ def test_jobs_are_listed_by_what_was_asked_for(ask: Tell) -> None:
     [job] = page["items"]
     assert (job["status"], job["user_id"], job["pipeline"]) == ("failed", "lister", "fail")
     assert job["job_id"] in shown.out
-    assert "There are no such jobs" in none.err
+    assert "No jobs found" in none.err
 
 
 def test_a_limit_leaves_a_way_to_the_rest(ask: Tell) -> None:
@@ -476,7 +476,7 @@ def test_a_stage_there_is_not_is_answered_with_those_there_are(ask: Tell, tmp_pa
     said = ask("logs", job_id, "--stage", "nope", *follow)
 
     assert (said.code, said.out) == (2, "")
-    assert "There is no stage 'nope'; there is read, change, write." in said.err
+    assert "There is no stage 'nope'. Stages of this job: read, change, write." in said.err
 
 
 def test_a_job_cancelled_while_it_ran_is_shown_with_what_it_had_reached(ask: Tell, shared: Dev, tmp_path: Path) -> None:
@@ -528,7 +528,7 @@ def test_a_job_that_has_made_nothing_says_so(ask: Tell) -> None:
     said = ask("artifacts", made(ask, "greet", "name=ann", "--delay", "1h"))
 
     assert (said.code, said.out) == (0, "")
-    assert said.last_line == "The job has made no files."
+    assert said.last_line == "The job has no files."
 
 
 def test_a_text_may_be_in_a_file(ask: Tell, shared: Dev, tmp_path: Path) -> None:
@@ -556,7 +556,7 @@ def test_an_active_job_is_not_retried_and_that_is_said(ask: Tell) -> None:
 
     assert said.code == 0
     assert f"Job {job_id} is pending." in said.out
-    assert said.last_line == "It is active, and was left alone."
+    assert said.last_line == "The job is already active: nothing was changed."
 
 
 def test_a_completed_job_cannot_be_cancelled(ask: Tell, shared: Dev) -> None:
@@ -591,7 +591,7 @@ def test_a_queue_is_paused_and_resumed(ask: Tell) -> None:
     resumed = ask("resume", "default")
     ask("cancel", job_id)
 
-    assert [each.out.strip() for each in (paused, resumed)] == ["Queue default is paused.", "Queue default is served."]
+    assert [each.out.strip() for each in (paused, resumed)] == ["Queue default is paused.", "Queue default is active."]
     assert "by local at" in listed.out
     assert "a test" in listed.out
     assert "was paused by local" in shown.out
@@ -632,7 +632,7 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(shared: Dev, tmp_
     flag = tmp_path / "flag"
     process = shared.start("submit", "wait", f"flag={flag}", "--wait", "--user", "ctrl-c", "--url", shared.url)
     [job] = until(lambda: shared.client.list(user="ctrl-c")["items"])
-    until(lambda: shared.said(f"Job {job['job_id']} is submitted."))
+    until(lambda: shared.said(f"Submitted job {job['job_id']}."))
 
     process.send_signal(signal.SIGINT)
     code = process.wait(LONGEST)

@@ -48,7 +48,7 @@ def test_a_word_that_is_no_parameter_is_told_with_the_help_of_this_command(ask: 
 
     assert said.code == 2
     assert "'greet' is not NAME=VALUE" in said.err
-    assert said.last_line == "See how it is used: packhorse schedules put --help"
+    assert said.last_line == "Usage: packhorse schedules put --help"
 
 
 def test_its_versions_are_listed_compared_and_rolled_back_to(ask: Tell) -> None:

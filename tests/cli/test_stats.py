@@ -171,7 +171,7 @@ def test_a_killed_worker_is_listed_as_lost_with_what_became_of_its_jobs(dev: Dev
     assert [(work["job_id"], work["stage"]) for work in found["lost"]["work"]] == [(job_id, "halfway")]
     assert [work["status"] for work in then["lost"]["work"]] == ["completed"]
     assert found["lost"]["noticed_by"] in {each["worker_id"] for each in dev.client.workers()}
-    assert "1 given back" in said.out
+    assert "1 task returned to the queue" in said.out
     assert f"{job_id} halfway (completed)" in said.out
 
 

@@ -34,7 +34,7 @@ def test_a_token_is_made_used_listed_and_revoked(tell: Tell, tmp_path: Path) -> 
         missing = tell("tokens", "revoke", job, "nope")
 
     assert (none.code, made.code, revoked.code, missing.code) == (0, 0, 0, 3)
-    assert "There are no tokens" in none.err
+    assert "No tokens" in none.err
     assert job in made.err
     assert made.last_line == f"Page for the end user: {server.url}/p/{token}"
     assert (page.status_code, "<h1>Waiting</h1>" in page.text) == (200, True)

@@ -49,7 +49,7 @@ def test_a_mistake_in_usage_exits_2_and_says_where_to_look(tell: Tell, arguments
     said = tell(*arguments)
 
     assert (said.code, said.out) == (2, "")
-    assert said.last_line == f"See how it is used: {hint}"
+    assert said.last_line == f"Usage: {hint}"
 
 
 @pytest.mark.parametrize("job", ["", " "])
@@ -58,8 +58,8 @@ def test_an_empty_job_is_a_mistake_in_usage(tell: Tell, command: str, job: str) 
     said = tell(command, job)
 
     assert (said.code, said.out) == (2, "")
-    assert "a job is named by its id, and this is empty" in said.err
-    assert said.last_line == f"See how it is used: packhorse {command} --help"
+    assert "the job id is empty" in said.err
+    assert said.last_line == f"Usage: packhorse {command} --help"
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_the_help_of_a_submit_says_how_files_are_written(tell: Tell) -> None:
     said = tell("submit", "--help")
 
     told = " ".join(said.out.replace("│", " ").split())
-    assert "A file is NAME=@PATH, or just NAME=PATH" in told
-    assert "NAME=@@TEXT is a text that begins with @" in told
+    assert "For a file parameter, write NAME=@PATH or NAME=PATH" in told
+    assert "NAME=@@TEXT sends a text that begins with @" in told
 
 
 @pytest.mark.parametrize("command", ["jobs", "pipelines", "show JOB", "logs JOB", "cancel JOB", "submit report"])

@@ -116,13 +116,16 @@ def test_a_file_that_says_nothing_is_refused(tmp_path: Path) -> None:
         film.truncate(MOST + 1)
 
     for name, reason in (
-        ("bytes", r"text takes a text, and .*bytes is not one. Parameters that take a file: model \(file\), images"),
+        (
+            "bytes",
+            r"text takes a text, but .*bytes is not a text file. Parameters that take a file: model \(file\), images",
+        ),
         ("film", "too large"),
         ("", "text: .* cannot be read: Is a directory"),
     ):
         with pytest.raises(InvalidInput, match=reason):
             parameters_from({"text": [f"@{tmp_path / name}"]}, SCHEMA)
-    with pytest.raises(InvalidInput, match=r"There is no file ann\. If the text itself is meant: text=@@ann"):
+    with pytest.raises(InvalidInput, match=r"There is no file ann\. To send the text itself, write text=@@ann"):
         parameters_from({"text": ["@ann"]}, SCHEMA)
 
 
@@ -134,7 +137,7 @@ def test_a_mistyped_file_parameter_is_named_with_those_that_take_files(tmp_path:
     with pytest.raises(InvalidInput) as refused:
         parameters_from({"image": [f"@{tmp_path / 'good.zip'}"]}, schema)
 
-    assert refused.value.message == "There is no parameter 'image'; there is images (file: .zip or image/*), size."
+    assert refused.value.message == "There is no parameter 'image'. Parameters: images (file: .zip or image/*), size."
     assert refused.value.errors[0]["field"] == "image"
 
 
@@ -143,7 +146,7 @@ def test_one_file_for_a_list_is_a_list_of_one() -> None:
 
 
 def test_a_second_value_for_what_takes_one_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="number was given 2 times"):
+    with pytest.raises(InvalidInput, match="number takes one value, but was given 2 times"):
         parameters_from(group_words(["number=1", "number=2"]), SCHEMA)
 
 

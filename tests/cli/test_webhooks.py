@@ -58,8 +58,8 @@ def test_a_webhook_is_made_tried_listed_and_removed(ask: Tell, receiver: Web) ->
 
     assert (added.code, tried.code, listed.code, removed.code) == (0, 0, 0, 0)
     assert words[words.index("secret") + 1].startswith("whsec_")
-    assert "this once" in added.err
-    assert (tried.out.strip(), receiver.asked[0].json["type"]) == ("It was taken.", "webhook.test")
+    assert "only once" in added.err
+    assert (tried.out.strip(), receiver.asked[0].json["type"]) == ("The receiver accepted it.", "webhook.test")
     assert webhook_id in listed.out
     assert bare.out == listed.out
     assert f"{receiver.url}/hook" in listed.out
@@ -73,7 +73,7 @@ def test_a_receiver_that_does_not_take_it_is_told_by_the_exit_code(ask: Tell, re
 
     tried = ask("webhooks", "test", webhook_id)
 
-    assert (tried.code, tried.out.strip()) == (1, "It was not taken: HTTP_500.")
+    assert (tried.code, tried.out.strip()) == (1, "Not delivered: HTTP_500.")
 
 
 def test_an_address_inside_is_refused_with_the_way_out(ask: Tell) -> None:
@@ -102,7 +102,7 @@ def test_messages_that_wait_are_listed_with_the_reason(ask: Tell, receiver: Web,
     as_json = json.loads(ask("webhooks", "deliveries", made["webhook_id"], "--json").out)
     unknown = ask("webhooks", "deliveries", "nope")
 
-    assert (none.code, "Nothing waits" in none.err) == (0, True)
+    assert (none.code, "All messages are delivered" in none.err) == (0, True)
     assert as_json == {"items": [], "next": None}
     assert unknown.code == 3
 

@@ -55,7 +55,7 @@ def test_five_minutes(installed: Installed, tmp_path: Path) -> None:
     assert " words in " in (tmp_path / "words" / "total.txt").read_text()
     assert "2 passed" in ran.out
     assert "1 submitted" in ran.out
-    assert "ended with status -9" in ran.behind
+    assert "exited with status -9" in ran.behind
     assert (tmp_path / "words" / "lines-total.txt").read_text() == "8 words in 8 lines\n"
 
 

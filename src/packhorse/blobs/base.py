@@ -173,7 +173,7 @@ class Incoming:
 def open_file(path: str | Path, opened: ExitStack, flags: int = 0, *, dir_fd: int | None = None) -> int:
     """Open a regular file and nothing else: a pipe would hold the thread for ever, a device need not end.
 
-    It is closed with ``opened``, which the caller has in hand even if it is cancelled before it gets the answer.
+    It is closed with ``opened``, which the caller holds even if it is cancelled before it gets the answer.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags, dir_fd=dir_fd)
     opened.callback(os.close, fd)

@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except CycloptsError as error:
         command = " ".join(["packhorse", *(error.command_chain or ())])
-        return _report(arguments, USAGE, "usage", "Usage", str(error), f"See how it is used: {command} --help")
+        return _report(arguments, USAGE, "usage", "Usage", str(error), f"Usage: {command} --help")
     except PackhorseError as error:
         errors = error.errors if isinstance(error, InvalidInput) else ()
         return _report(arguments, error.exit_code, error.type(), error.title(), error.message, error.hint, errors)

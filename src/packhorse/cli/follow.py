@@ -26,7 +26,7 @@ def follow_job(client: Client, job_id: str, *, json: bool = False, is_new: bool 
     after = 0
     try:
         if is_new:
-            output.message(f"Job {job_id} is submitted.")
+            output.message(f"Submitted job {job_id}.")
         with _printer(json) as tell:
             while True:
                 events = client.events(job_id, after=after)
@@ -64,11 +64,11 @@ def report_end(job: Json) -> int:
     job_id, error = job["job_id"], job["error"] or {}
     match job["status"]:
         case "completed":
-            output.message(f"Job {job_id} is completed. Its result: packhorse result {job_id}")
+            output.message(f"Job {job_id} completed. Get the result with: packhorse result {job_id}")
         case "failed":
             where = f" in {error['stage']}" if error.get("stage") else ""  # a deadline is no stage's
             output.message(f"Job {job_id} failed{where}: {error.get('code')}: {error.get('message')}")
-            output.message(f"See what it printed: packhorse logs {job_id}; then: packhorse retry {job_id}")
+            output.message(f"See its log with: packhorse logs {job_id}. Retry it with: packhorse retry {job_id}")
         case "cancelled":
             output.message(f"Job {job_id} was cancelled. Start it again with: packhorse retry {job_id}")
     return EXIT[job["status"]]

@@ -45,8 +45,8 @@ Status = Literal["pending", "running", "completed", "failed", "cancelled"]
 JobId = Annotated[
     str,
     Parameter(
-        validator=not_empty("a job is named by its id, and this is empty; see them with: packhorse jobs"),
-        help="Its id, or the beginning of it; or the end, of one of the newest 200.",
+        validator=not_empty("the job id is empty; list the jobs with: packhorse jobs"),
+        help="Job id, or its first digits, or the last 8 or more digits of one of the newest 200 jobs.",
     ),
 ]
 Whole = Annotated[int, Parameter(converter=_whole)]
@@ -56,7 +56,7 @@ Whole = Annotated[int, Parameter(converter=_whole)]
 @dataclass(frozen=True, kw_only=True)
 class Output:
     json: bool = False
-    "Print JSON, as the API gives it, one document per line."
+    "Print JSON as the API returns it, one document per line."
 
     def print_list(
         self,
@@ -93,7 +93,7 @@ class Output:
 @dataclass(frozen=True, kw_only=True)
 class Remote(Output):
     url: str | None = None
-    "The server to ask; else PACKHORSE_URL, else the packhorse dev of this folder, else port 3003."
+    "URL of the server. Default: PACKHORSE_URL, else the packhorse dev of this folder, else port 3003 on this machine."
 
     def client(self) -> Client:
         """Waits where the server says when to come again, and says so."""
@@ -104,15 +104,15 @@ class Remote(Output):
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
     user: str | None = None
-    "Only this user's."
+    "Only jobs of this user."
     status: Status | None = None
-    "Only those that are so."
+    "Only jobs with this status."
     pipeline: str | None = None
-    "Only those of this pipeline."
+    "Only jobs of this pipeline."
     since: str | None = None
-    "Only those created then or later, as 2026-01-31T12:00:00Z."
+    "Only jobs created at this time or later, such as 2026-01-31T12:00:00Z."
     until: str | None = None
-    "Only those created before then."
+    "Only jobs created before this time."
 
     def filters(self) -> dict[str, Any]:
         found = asdict(self)
@@ -123,26 +123,26 @@ class Chosen:
 @dataclass(frozen=True, kw_only=True)
 class Places:
     store: str | None = None
-    "Where jobs are stored, as sqlite:///path or postgresql://user@host/db."
+    "URL of the store for jobs, such as sqlite:///path, postgresql://user@host/db or redis://host."
     blobs: str | None = None
-    "Where files are kept, as file:///path or s3://bucket/prefix."
+    "URL of the object store for files, such as file:///path or s3://bucket/prefix."
     scratch: str | None = None
-    "Folder in which running stages work."
+    "Folder for the working directories of running stages."
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Pace:
     queues: Annotated[list[str] | None, Parameter(name="--queue", negative=())] = None
-    "Slots per queue, as onnx=2,bie=1; may be repeated."
+    "Slots per queue, such as onnx=2,bie=1. Can be repeated."
     slots: str | None = None
-    "Slots of a queue whose number is not given."
+    "Slots of a queue for which no number is given."
     lease: str | None = None
-    "After how long a silent worker is given up, as 15s."
+    "Time without a sign of life after which a worker counts as lost, such as 15s."
     grace: str | None = None
-    "How long a stage has between being asked to stop and being killed."
+    "Time between asking a stage to stop and killing its process, such as 10s."
     drain: str | None = None
-    "How long a stopping worker lets its stages finish."
+    "Time a stopping worker waits for its running stages to finish, such as 30s."
 
 
 def settings_from(*groups: Places | Pace, **flags: str | None) -> Loaded:
@@ -174,7 +174,7 @@ def resolve_job(client: Client, text: str) -> str:
     found = {job["job_id"]: job for job in below if _digits(job).startswith(digits)}
     found |= {job["job_id"]: job for job in newest if _digits(job).endswith(digits)}
     if len(found) > 1:
-        raise InvalidInput(f"{text} may be several jobs: {_list_jobs([*found.values()])}.", field="job")
+        raise InvalidInput(f"{text} matches several jobs: {_list_jobs([*found.values()])}.", field="job")
     return next(iter(found), text)
 
 

@@ -6,7 +6,7 @@ from cyclopts import App, Group, Parameter
 
 from packhorse.version import VERSION
 
-RUNNING, JOBS, LOOKING = (Group.create_ordered(name) for name in ("Running", "Jobs", "Looking after it"))
+RUNNING, JOBS, LOOKING = (Group.create_ordered(name) for name in ("Running", "Jobs", "Operations"))
 
 app = App(
     "packhorse",
@@ -24,22 +24,27 @@ app = App(
 
 COMMANDS = (
     (RUNNING, "init", "installation:init", "Write a small project that runs, with a test."),
-    (RUNNING, "dev", "processes:dev", "Run server and worker here, and restart them when the code changes."),
+    (
+        RUNNING,
+        "dev",
+        "processes:dev",
+        "Run server and worker here; restart the worker on code changes.",
+    ),
     (RUNNING, "serve", "processes:serve", "Run the server."),
     (RUNNING, "worker", "processes:worker", "Run a worker."),
     (JOBS, "submit", "submit:submit", "Submit a job."),
     (JOBS, "jobs", "jobs:jobs", "List jobs, newest first."),
-    (JOBS, "show", "jobs:show", "Show a job, or follow its current run until it has ended."),
+    (JOBS, "show", "jobs:show", "Show a job, or follow its current run until it ends."),
     (JOBS, "explain", "jobs:explain", "Explain why a job waits, and estimate how long it takes."),
     (JOBS, "logs", "jobs:logs", "Print the log of a job's stages."),
-    (JOBS, "cancel", "job_actions:cancel", "Cancel a job, or many."),
-    (JOBS, "retry", "job_actions:retry", "Run a job again, from the stage that failed, or many."),
-    (JOBS, "delete", "job_actions:delete", "Delete an ended job with its files, or many."),
+    (JOBS, "cancel", "job_actions:cancel", "Cancel one or more jobs."),
+    (JOBS, "retry", "job_actions:retry", "Retry one or more jobs, from the stage that failed."),
+    (JOBS, "delete", "job_actions:delete", "Delete one or more ended jobs with their files."),
     (JOBS, "result", "results:result", "Download a job's result."),
     (JOBS, "artifacts", "results:artifacts", "List the files of a job's stages, or download one."),
     (JOBS, "promote", "jobs:promote", "Copy a job's result to permanent storage."),
     (JOBS, "pipelines", "jobs:pipelines", "List the pipelines that you can submit."),
-    (JOBS, "tokens", "keys:tokens", "Share one job by a token: create, list, revoke."),
+    (JOBS, "tokens", "keys:tokens", "Create, list and revoke tokens that give access to one job."),
     (LOOKING, "top", "top:top", "Watch queues, workers, running jobs and failures."),
     (LOOKING, "stats", "operations:stats", "Show job counts and throughput."),
     (LOOKING, "workers", "operations:workers", "List the workers, including lost ones."),
@@ -49,7 +54,7 @@ COMMANDS = (
     (LOOKING, "schedules", "schedules:app", "Run jobs on a schedule: list, edit, pause, run, show runs."),
     (LOOKING, "failures", "failures:app", "List failures, grouped by cause, and retry or dismiss them."),
     (LOOKING, "keys", "keys:app", "Create, list, rotate and revoke keys."),
-    (LOOKING, "sessions", "keys:sessions", "List the sessions of the web UI, and end one."),
+    (LOOKING, "sessions", "keys:sessions", "List the browser sessions of the web UI, or end one."),
     (LOOKING, "audit", "keys:audit", "Show who did what with which key."),
     (LOOKING, "webhooks", "webhooks:app", "Call your server when a job ends: list, add, remove, test."),
     (LOOKING, "doctor", "installation:doctor", "Check store, files and workers; needs no server."),

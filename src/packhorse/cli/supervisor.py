@@ -87,7 +87,7 @@ class Kept:
                 return
             deaths = 1 if time.monotonic() - began > SETTLED else deaths + 1
             delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** (deaths - 1))
-            self._say(self.name, f"ended with status {code}; starting it again in {delay:.1f} s")
+            self._say(self.name, f"exited with status {code}; restarting in {delay:.1f} s")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._turned.wait()

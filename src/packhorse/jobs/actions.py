@@ -120,7 +120,7 @@ CURSOR = re.compile(r"(?P<until>[0-9.e+]{1,30}):(?P<status>[a-z]{1,20}):(?P<befo
 
 
 class Meant(Struct):
-    """Which jobs are meant: ``ids``, or all that have what is named, or, with ``all``, whatever they have."""
+    """Which jobs to change: those in ``ids``, or all that match the filters, or with ``all`` every job."""
 
     ids: list[str] = []
     """Up to 200."""

@@ -339,7 +339,7 @@ class Upkeep(Protocol):
     async def erase(self, job_id: str) -> None:
         """Delete a job marked as purging, with everything kept under its id, tokens and deliveries too.
 
-        Any other is left alone.
+        Others are not changed.
         """
 
     async def existing_ids(self, job_ids: Sequence[str]) -> set[str]:

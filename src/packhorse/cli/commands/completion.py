@@ -34,11 +34,11 @@ OPTIONS: Mapping[str, str] = {"--pipeline": "pipelines", "--schedule": "schedule
 
 
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
-    """Print a completion script for bash, zsh or fish; it gets names of pipelines and queues from the server.
+    """Print a completion script for bash, zsh or fish. It asks the server for names of pipelines and queues.
 
     Args:
-        shell: For bash, put into ~/.bashrc: eval "$(packhorse completion bash)". For zsh, write it to
-            _cyclopts_packhorse in a folder of $fpath. For fish, write it to ~/.config/fish/completions/packhorse.fish.
+        shell: bash: add this line to ~/.bashrc: eval "$(packhorse completion bash)". zsh: write it to
+            _cyclopts_packhorse in a folder of $fpath. fish: write it to ~/.config/fish/completions/packhorse.fish.
     """
     text, names = app.generate_completion(shell=shell), _names_script(shell)
     match shell:

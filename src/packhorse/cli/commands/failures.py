@@ -12,37 +12,39 @@ from packhorse.cli import output
 from packhorse.cli.options import Remote, Whole, not_empty, resolve_job
 from packhorse.client import Client, Json
 from packhorse.errors import FailureNotFound, JobNotFound
+from packhorse.plurals import counted
 
 app = App("failures", group_commands=Group("Commands"), result_action="return_value")
 
 HEIGHTS = "·▁▂▃▄▅▆▇█"
+GERUND = {"retry": "Retrying", "dismiss": "Dismissing"}
 DASHES = 6  # in the id of a failure, which contains the id of its job
 COLUMNS = ("failure", "at", "status", "pipeline", "stage", "code", "user", "message")
 
 
-Name = Annotated[str, Parameter(validator=not_empty("this is empty; see them with: packhorse failures"))]
-Ids = Annotated[Name, Parameter(help="Their ids.")]
-HowMany = Annotated[Whole, Parameter(help="How many at most.")]
-Trial = Annotated[bool, Parameter(help="Only tell how many they are, and which are the newest.")]
+Name = Annotated[str, Parameter(validator=not_empty("the id is empty; list the failures with: packhorse failures"))]
+Ids = Annotated[Name, Parameter(help="Failure ids. Leave out to use the filters.")]
+HowMany = Annotated[Whole, Parameter(help="Maximum number to list.")]
+Trial = Annotated[bool, Parameter(help="Change nothing: print how many failures match, and the newest of them.")]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
     group: Annotated[str | None, Parameter(name="--group")] = None
-    "Those of one group: its fingerprint."
+    "Only failures of this group (its fingerprint)."
     pipeline: str | None = None
-    "Those of one pipeline."
+    "Only failures of this pipeline."
     code: str | None = None
-    "Those with this code, as HTTP_500."
+    "Only failures with this code, such as HTTP_500."
     user: str | None = None
-    "Those of one user's jobs."
+    "Only failures of this user's jobs."
     schedule: str | None = None
-    "Those of the jobs of one schedule."
+    "Only failures of jobs of this schedule."
     since: str | None = None
-    "Not before this time, as 2026-01-31T12:00:00Z."
+    "Only failures at this time or later, such as 2026-01-31T12:00:00Z."
     until: str | None = None
-    "Before this time."
+    "Only failures before this time."
 
     def filters(self) -> dict[str, Any]:
         found = asdict(self)
@@ -61,27 +63,27 @@ def list_failures(
     """List failed runs, newest first.
 
     Args:
-        status: Only open, retried, resolved or dismissed ones.
-        job: Only those of one job: its id, or the beginning or end of it.
+        status: Only failures with this status: open, retried, resolved or dismissed.
+        job: Only failures of this job: its id, or the first or last digits of it.
     """
     with Client(remote.url) as client:
         job = None if job is None else resolve_job(client, job)
         found = client.failures(**chosen.filters(), status=status, job_id=job, limit=limit)
-    remote.print_list(found, COLUMNS, _failure, "There are no such failures.")
+    remote.print_list(found, COLUMNS, _failure, "No failures found.")
 
 
 @app.command
 def groups(*, dismissed: bool = False, limit: HowMany = 50, remote: Remote = Remote()) -> None:
-    """List failures by what went wrong, the last seen first; the trend is by the hour, up to now.
+    """List failures grouped by cause, last seen first. The trend shows the last 24 hours, hour by hour.
 
     Args:
-        dismissed: Only those that were dismissed.
+        dismissed: Only dismissed groups.
     """
     with Client(remote.url) as client:
         found = list(islice(client.failure_groups(dismissed=dismissed or None, trend=True), limit))
     counted = ("group", "count", "open", "users", "trend, 24 h", "last seen", "state")
     columns = (*counted, "pipeline", "stage", "code", "message")
-    remote.print_list(found, columns, _group, "There are no failures.")
+    remote.print_list(found, columns, _group, "No failures.")
 
 
 @app.command
@@ -105,28 +107,28 @@ def retry(
     dry_run: Trial = False,
     remote: Remote = Remote(),
 ) -> None:
-    """Have open failures retried: some by their ids, or all that have what is named.
+    """Retry open failures: those with the given ids, or all that match the filters.
 
     Args:
-        pace: How many a second at most.
+        pace: Maximum retries per second.
     """
     with Client(remote.url) as client:
         found = client.retry_failures(failures, **chosen.filters(), pace=pace, dry_run=dry_run)
-    _print_order(found, remote, "retried")
+    _print_order(found, remote, "retry")
 
 
 @app.command
 def dismiss(
     *failures: Ids, reason: str, chosen: Chosen = Chosen(), dry_run: Trial = False, remote: Remote = Remote()
 ) -> None:
-    """Dismiss open failures: some by their ids, or all that have what is named.
+    """Dismiss open failures: those with the given ids, or all that match the filters.
 
     Args:
-        reason: Why.
+        reason: Why they are dismissed.
     """
     with Client(remote.url) as client:
         found = client.dismiss_failures(failures, reason=reason, **chosen.filters(), dry_run=dry_run)
-    _print_order(found, remote, "dismissed")
+    _print_order(found, remote, "dismiss")
 
 
 @app.command
@@ -134,7 +136,7 @@ def orders(order: str | None = None, /, *, limit: HowMany = 20, remote: Remote =
     """List bulk retries and dismissals with their progress.
 
     Args:
-        order: The id of one of them.
+        order: Id of one bulk action. Default: list all.
     """
     with Client(remote.url) as client:
         found = client.failure_orders(limit=limit) if order is None else client.failure_order(order)
@@ -142,7 +144,7 @@ def orders(order: str | None = None, /, *, limit: HowMany = 20, remote: Remote =
     if order is not None and remote.json:
         output.document(found)
         return
-    remote.print_list(found if order is None else [found], columns, _order, "Nothing was ordered.")
+    remote.print_list(found if order is None else [found], columns, _order, "No bulk retries or dismissals.")
 
 
 def _find(client: Client, name: str) -> Json:
@@ -165,13 +167,13 @@ def _print_order(found: Json, remote: Remote, what: str) -> None:
     if remote.json:
         output.document(found)
         return
-    count = f"{found['count']}{' or more' if found['is_at_least'] else ''}"
+    failures = counted(f"{found['count']}{' or more' if found['is_at_least'] else ''}", "failure")
     if found["order"] is None:
-        output.plain(f"{count} would be {what}.")
+        output.plain(f"Would {what} {failures}.")
         if found["first"]:
             output.table(COLUMNS, map(_failure, found["first"]))
         return
-    output.plain(f"{count} will be {what}: order {found['order']['order_id']}.")
+    output.plain(f"{GERUND[what]} {failures}: order {found['order']['order_id']}.")
     output.message(f"See its progress with: packhorse failures orders {found['order']['order_id']}")
 
 

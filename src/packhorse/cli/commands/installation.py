@@ -26,6 +26,7 @@ from packhorse.factory import address_of, blobs_from, is_absent, open_store
 from packhorse.jobs import health
 from packhorse.jobs.deployment import adopt as adopt_files
 from packhorse.jobs.deployment import compare, get_id, read_mark
+from packhorse.plurals import counted
 from packhorse.settings import (
     LOOPBACK,
     PREFIX,
@@ -45,10 +46,10 @@ NAMELESS = "jobs"  # what a project is called whose folder has a name that no pa
 
 
 def init(folder: Path = Path(), /) -> None:
-    """Write a small project that runs, with a test. What is there already is never overwritten.
+    """Write a small project that runs, with a test. Existing files are never overwritten.
 
     Args:
-        folder: Where; this folder unless said otherwise.
+        folder: Folder to write to. Default: the current folder.
     """
     written = {folder / name: text_of(name, folder) for name in NAMES}
     for path in written:
@@ -97,11 +98,11 @@ def config(*, output: Output = Output(), pace: Pace = Pace(), places: Places = P
 def adopt(*, yes: bool = False, output: Output = Output(), places: Places = Places()) -> int:
     """Make this store the owner of the files, for example when the store they belonged to is lost.
 
-    From then on, files that no job in this store refers to are deleted once they are old enough
-    (PACKHORSE_ORPHAN_AFTER). Another deployment that still uses them deletes nothing more, and reports it.
+    From then on, packhorse deletes files that no job in this store refers to once they are older than
+    PACKHORSE_ORPHAN_AFTER. Another deployment that still uses the files deletes nothing any more and reports a problem.
 
     Args:
-        yes: Do it; without this, only show whose files they are.
+        yes: Do it. Without it, only show which deployment owns the files.
     """
     return asyncio.run(_adopt(settings_from(places).settings, output, is_sure=yes))
 
@@ -124,13 +125,15 @@ async def _adopt(settings: Settings, output: Output, *, is_sure: bool) -> int:
     theirs = "no deployment" if mark is None else f"deployment {mark.id} (store {mark.store or 'unknown'})"
     message = f"The files belong to {theirs}, the store to {f'deployment {ours}' if ours else 'none yet'}."
     output.print_one({"deployment": ours, "files": mark and mark.id, "adopted": False}, message)
-    printing.message(f"Files that no job in this store refers to would be deleted {_age(settings)} after their upload.")
-    printing.message("Nothing was done yet. To do it, add: --yes")
+    printing.message(
+        f"packhorse would delete files that no job in this store refers to, {_age(settings)} after upload."
+    )
+    printing.message("Nothing was changed. To do it, add: --yes")
     return UNSURE
 
 
 def _age(settings: Settings) -> str:
-    return f"{settings.orphan_after / 3600:g} hours"
+    return counted(f"{settings.orphan_after / 3600:g}", "hour")
 
 
 ENOUGH = 512 * 1024**2  # bytes of free disk below which running stages and uploads are likely to fail
@@ -138,7 +141,7 @@ SHOWN = {"ok": "ok", "bad": "BAD", "stale": "STALE"}
 
 
 def doctor(*, output: Output = Output(), places: Places = Places()) -> int:
-    """Check store, files and workers; the exit code is 1 if anything is bad, or was not looked at for a minute."""
+    """Check store, files and workers. Exit code: 1 if a check fails, or has no result from the last minute."""
     findings, now = asyncio.run(run_checks(settings_from(places)))
     states = [health.state(each, now) for each in findings]
     if output.json:
@@ -146,7 +149,7 @@ def doctor(*, output: Output = Output(), places: Places = Places()) -> int:
     else:
         rows = zip((SHOWN[state] for state in states), findings, strict=True)
         printing.table(
-            ("", "what", "is", "meaning"), [(word, f.name, f.value, printing.prose(f.meaning)) for word, f in rows]
+            ("", "check", "value", "meaning"), [(word, f.name, f.value, printing.prose(f.meaning)) for word, f in rows]
         )
     return 0 if set(states) <= {"ok"} else 1
 
@@ -180,7 +183,7 @@ async def _store(settings: Settings, *, is_named: bool) -> tuple[list[Finding], 
     place, now = without_secrets(settings.store), time.time()
     if is_absent(settings.store):
         where = urlsplit(settings.store).path
-        missing = f"there is no store at {where} yet; a server, a worker or the first submit makes it"
+        missing = f"there is no store at {where} yet; a server, a worker or the first submit creates it"
         return [Finding("store", not is_named, place, missing, "store")], now
     try:
         store = await open_store(settings.store, settings.prefix)
@@ -205,7 +208,7 @@ def _judge_workers(finding: Finding) -> Finding:
 async def _blobs(settings: Settings, *, is_named: bool) -> list[Finding]:
     place = without_secrets(settings.blobs)
     if is_absent(settings.blobs) and not is_named:
-        return [Finding("files", True, place, "there is no folder yet; the first file makes it", "files")]
+        return [Finding("files", True, place, "there is no folder yet; the first file creates it", "files")]
     try:
         blobs = blobs_from(settings)
         try:
@@ -214,7 +217,7 @@ async def _blobs(settings: Settings, *, is_named: bool) -> list[Finding]:
             await blobs.close()
     except (PackhorseError, OSError) as error:
         return [Finding("files", False, place, f"{error}", "files")]
-    return [Finding("files", True, place, "written, read and deleted one", "files")]
+    return [Finding("files", True, place, "wrote, read and deleted a test file", "files")]
 
 
 async def _deployment(settings: Settings) -> list[Finding]:
@@ -232,7 +235,7 @@ async def _deployment(settings: Settings) -> list[Finding]:
         finally:
             await store.close()
     except WrongDeployment as error:
-        return [Finding("deployment", False, "not ours", f"{error} {error.hint}", "files")]
+        return [Finding("deployment", False, "another one", f"{error} {error.hint}", "files")]
     finally:
         await blobs.close()
 
@@ -249,11 +252,11 @@ async def _probe(blobs: Blobs) -> None:
     try:
         found = b"".join([chunk async for chunk in blobs.read(key)])
         if found != content:
-            raise PackhorseError("What is read is not what was written.")
+            raise PackhorseError("The object store returned other bytes than were written to it.")
     finally:
         await blobs.delete([key])
     if await blobs.size(key) is not None:
-        raise PackhorseError("What was deleted is still there.")
+        raise PackhorseError("The object store still has an object that was deleted.")
 
 
 def _webhook_addresses(settings: Settings) -> Iterator[Finding]:

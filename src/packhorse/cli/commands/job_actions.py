@@ -11,15 +11,15 @@ from cyclopts import CycloptsError, Parameter
 from packhorse.cli import follow, output
 from packhorse.cli.options import Chosen, JobId, Remote, resolve_job
 from packhorse.client import Client, Json
-from packhorse.plurals import plural
+from packhorse.plurals import counted
 
 TERMINAL = follow.EXIT.keys()
 PAST = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
-WHY = {"gone": "not there", "slot_taken": "slot taken", "stopping": "being stopped already"}
+WHY = {"gone": "not found", "slot_taken": "the user has another active job", "stopping": "already stopping"}
 UNSURE = 1  # the exit code where somebody has yet to say that it is meant
 
 MEANT = (
-    "Their ids, or the beginnings of them, or the ends, of the newest 200; none to mean all that have what is named."
+    "Job ids, or their first digits, or the last 8 or more digits of the newest 200 jobs. Leave out to use the filters."
 )
 
 JobIds = Annotated[JobId, Parameter(help=MEANT)]
@@ -30,18 +30,18 @@ ActOnOne = Callable[[Client, str], None]
 @dataclass(frozen=True, kw_only=True)
 class Sure:
     dry_run: bool = False
-    "Only tell how many they are."
+    "Only print how many jobs match."
     yes: bool = False
-    "Do it to all that are found, without which they are only counted."
+    "Change all jobs that match the filters. Without it, they are only counted."
 
 
 def cancel(
     *jobs: JobIds, chosen: Chosen = Chosen(), all: bool = False, sure: Sure = Sure(), remote: Remote = Remote()
 ) -> int:
-    """Cancel a job, or many.
+    """Cancel one or more jobs.
 
     Args:
-        all: Mean every active job, where nothing is named.
+        all: Cancel all active jobs.
     """
     return _act("cancel", lambda client, job: _print_job(client.cancel(job), remote), jobs, chosen, all, sure, remote)
 
@@ -54,21 +54,21 @@ def retry(
     sure: Sure = Sure(),
     remote: Remote = Remote(),
 ) -> int:
-    """Run a job again, from the stage that failed, or many.
+    """Retry one or more jobs, from the stage that failed.
 
     Args:
-        stage: Of one job: redo this stage and what follows it; * for all.
-        all: Mean every failed or cancelled job, where nothing is named.
+        stage: Run this stage and all stages after it again; * for all stages. Only for a single job.
+        all: Retry all failed and cancelled jobs.
     """
     if stage is not None and not _is_one_job(jobs, chosen, all, sure):
-        raise CycloptsError(msg="A stage is named for one job, given by its id.", command_chain=["retry"])
+        raise CycloptsError(msg="--stage works only with a single job id.", command_chain=["retry"])
 
     def retry_one(client: Client, job: str) -> None:
         before = client.get(job)
         after = client.retry(job, stage)
         _print_job(after, remote)
         if after["run"] == before["run"]:
-            output.message("It is active, and was left alone.")
+            output.message("The job is already active: nothing was changed.")
 
     return _act("retry", retry_one, jobs, chosen, all, sure, remote)
 
@@ -76,10 +76,10 @@ def retry(
 def delete(
     *jobs: JobIds, chosen: Chosen = Chosen(), all: bool = False, sure: Sure = Sure(), remote: Remote = Remote()
 ) -> int:
-    """Delete an ended job with its files, or many.
+    """Delete one or more ended jobs with their files.
 
     Args:
-        all: Mean every ended job, where nothing is named.
+        all: Delete all ended jobs.
     """
 
     def delete_one(client: Client, job: str) -> None:
@@ -103,20 +103,20 @@ def _act(verb: str, one: ActOnOne, jobs: tuple[str, ...], chosen: Chosen, all: b
             return 0
         selection = {"ids": ids, "all": all, **chosen.filters()}
         if not any(selection.values()):
-            message = "Say which jobs: their ids, what they have in common, or --all."
+            message = "No jobs selected: give job ids, filters such as --status failed, or --all."
             raise CycloptsError(msg=message, command_chain=[verb])
         is_trial = sure.dry_run or not (ids or sure.yes)
         found = many[verb](**selection, dry_run=is_trial)
     if remote.json:
         output.document(found)
     else:
-        count = f"{found['count']}{' or more' if found['is_at_least'] else ''}"
-        output.plain(f"{count} {'would be' if is_trial else plural(count, 'is', 'are')} {PAST[verb]}.")
+        jobs_found = counted(f"{found['count']}{' or more' if found['is_at_least'] else ''}", "job")
+        output.plain(f"Would {verb} {jobs_found}." if is_trial else f"{PAST[verb].capitalize()} {jobs_found}.")
         for why, number in sorted(found["left"].items()):
-            output.plain(f"{number} left alone: {WHY.get(why, why)}.")
+            output.plain(f"Left {counted(number, 'job')} unchanged: {WHY.get(why, why)}.")
     if not is_trial or sure.dry_run:
         return 0
-    output.message("Nothing was done yet. To do it, add: --yes")
+    output.message("Nothing was changed. To do it, add: --yes")
     return UNSURE
 
 

@@ -33,8 +33,8 @@ def jobs(*, chosen: Chosen = Chosen(), count: bool = False, limit: Whole = 20, r
     """List jobs, newest first.
 
     Args:
-        count: Only say how many there are, up to a thousand.
-        limit: How many at most.
+        count: Only print the number of jobs, counted up to 1000.
+        limit: Maximum number of jobs to list.
     """
     with remote.client() as client:
         page = client.count(**chosen.filters()) if count else client.list(**chosen.filters(), limit=limit)
@@ -42,14 +42,14 @@ def jobs(*, chosen: Chosen = Chosen(), count: bool = False, limit: Whole = 20, r
         remote.print_one(page, f"{page['count']}{'+' if page['is_at_least'] else ''}")
         return
     columns = ("job", "pipeline", "user", "status", "progress", "stage", "created")
-    remote.print_list(page, columns, _row, "There are no such jobs. Submit one with: packhorse submit PIPELINE")
+    remote.print_list(page, columns, _row, "No jobs found. Submit one with: packhorse submit PIPELINE")
 
 
 def show(job: JobId, /, *, follow: bool = False, remote: Remote = Remote()) -> int:
-    """Show a job, or follow its current run until it has ended.
+    """Show a job, or follow its current run until it ends.
 
     Args:
-        follow: Show progress until it has ended; the exit code is 0 completed, 1 failed, 4 cancelled.
+        follow: Show progress until the job ends. Exit code: 0 completed, 1 failed, 4 cancelled.
     """
     with remote.client() as client:
         job = resolve_job(client, job)
@@ -64,7 +64,7 @@ def show(job: JobId, /, *, follow: bool = False, remote: Remote = Remote()) -> i
 
 
 def explain(job: JobId, /, *, remote: Remote = Remote()) -> None:
-    """Say why a job is not running now, and how long it may still take."""
+    """Explain why a job is waiting, and estimate how long it still takes."""
     with remote.client() as client:
         job = resolve_job(client, job)
         reasons = client.explain(job)
@@ -76,7 +76,7 @@ def explain(job: JobId, /, *, remote: Remote = Remote()) -> None:
         if not reasons:
             output.plain("The job is running: nothing keeps it waiting.")
         if (left := _time_left(client, job, reasons)) is not None:
-            output.plain(f"It needs {left}.")
+            output.plain(f"Estimated time left: {left}.")
 
 
 def logs(
@@ -91,16 +91,16 @@ def logs(
     """Print the log of a job's stages.
 
     Args:
-        follow: Follow the log until the job has ended.
-        stage: Only of this stage.
-        tail: Begin with the last so many lines.
+        follow: Follow the log until the job ends.
+        stage: Only lines of this stage.
+        tail: Start with the last TAIL lines.
     """
     with remote.client() as client:
         job = resolve_job(client, job)
         stages = client.get(job)["stages"]
         if stage is not None and stage not in stages:
             raise CycloptsError(
-                msg=f"There is no stage {stage!r}; there is {list_some(stages)}.", command_chain=["logs"]
+                msg=f"There is no stage {stage!r}. Stages of this job: {list_some(stages)}.", command_chain=["logs"]
             )
         for line in (_live if follow else _log_lines)(client, job, stage, tail):
             if remote.json:
@@ -110,10 +110,10 @@ def logs(
 
 
 def promote(job: JobId, /, *, to: str | None = None, remote: Remote = Remote()) -> None:
-    """Copy a job's result to a place where it stays when the job has gone.
+    """Copy a job's result to permanent storage, where it outlives the job.
 
     Args:
-        to: The name of the place, where the server has several.
+        to: Name of the destination, if the server has several (PACKHORSE_PROMOTE_TO).
     """
     with remote.client() as client:
         promoted = client.promote(resolve_job(client, job), to)
@@ -132,7 +132,7 @@ def pipelines(*, remote: Remote = Remote()) -> None:
         found,
         ("pipeline", "app", "worker", "parameters", "description"),
         lambda each: (each["name"], each["app"], _served(each), _usage(each["schema"]), each["description"]),
-        empty="No pipeline is published. A worker publishes its own when it starts: packhorse worker FILE",
+        empty="No pipelines. A worker publishes its pipelines when it starts: packhorse worker FILE",
     )
 
 
@@ -227,7 +227,7 @@ def _time_left(client: Client, job_id: str, reasons: Sequence[Json]) -> str | No
     if any(reason["code"] not in BY_ITSELF for reason in reasons):
         return None
     seconds = client.estimate(job_id)["seconds"]
-    return None if seconds is None else f"about {seconds:.0f} s to run"
+    return None if seconds is None else f"about {seconds:.0f} s"
 
 
 def _stages(job: Json, measured: Sequence[Json], made: Sequence[Json]) -> None:

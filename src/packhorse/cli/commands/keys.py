@@ -1,6 +1,6 @@
 """`packhorse keys`, `tokens`, `sessions` and `audit`.
 
-Keys and audit go through the server for who has a key, and straight to the store for who has none yet.
+With a key in PACKHORSE_KEY, keys and audit call the server. Without one, they open the store directly.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ OPERATOR = "cli"  # the actor in the audit log: a user with access to the store
 
 COLUMNS = ("key", "tenant", "scopes", "name", "user", "created", "ends")
 
-app = App("keys", help="Make, list, show, rotate and revoke keys.")
+app = App("keys", help="Create, list, show, rotate and revoke keys.")
 
-tokens = App("tokens", help="Make, list and revoke tokens of one job.")
+tokens = App("tokens", help="Create, list and revoke tokens. A token gives access to one job.")
 
 sessions = App("sessions", group_commands=Group("Commands"), result_action="return_value")
 
 Scopes = Annotated[Sequence[str], Parameter(name="--scope", negative=())]
-KeyId = Annotated[str, Parameter(help="Its id.")]
+KeyId = Annotated[str, Parameter(help="Key id.")]
 OfJob = Annotated[
-    JobId, Parameter(help="The id of the job, or the beginning of it; or the end, of one of the newest 200.")
+    JobId, Parameter(help="Job id, or its first digits, or the last 8 or more digits of one of the newest 200 jobs.")
 ]
 
 
@@ -57,17 +57,17 @@ def create(
     places: Places = Places(),
     remote: Remote = Remote(),
 ) -> None:
-    """Make a key. It is printed once.
+    """Create a key. It is printed only once.
 
-    With a key of scope admin (PACKHORSE_KEY) the server is asked; without one the store is opened, which is how the
-    first key of a tenant is made.
+    With an admin key in PACKHORSE_KEY, the server creates it. Without one, this command writes to the store directly:
+    create the first key of a tenant like this.
 
     Args:
-        scopes: What it may do: submit, read, operate, admin. May be repeated; submit and read unless given.
-        tenant: Whose jobs it is about; `default` unless given. A server makes keys of your own tenant only.
-        name: What people call it.
-        user: The only user it may act for.
-        expires: After how long it ends, as 90d.
+        scopes: Scope of the key: submit, read, operate or admin. Can be repeated. Default: submit and read.
+        tenant: Tenant of the key. Default: `default`. A server only creates keys of your own tenant.
+        name: Name of the key, for people.
+        user: Restrict the key to this user.
+        expires: Lifetime of the key, such as 90d. Default: no limit.
     """
     with _client(remote, places, tenant) as client:
         _print_key(client.create_key(scopes, name=name, user_id=user, expires_in=expires), remote)
@@ -79,7 +79,7 @@ def list_keys(*, tenant: str | None = None, places: Places = Places(), remote: R
     """List keys, newest first.
 
     Args:
-        tenant: Only this tenant's. A server shows those of your own.
+        tenant: Only keys of this tenant. A server only lists keys of your own tenant.
     """
     with _client(remote, places, tenant) as client:
         remote.print_list(client.keys(), COLUMNS, _row)
@@ -87,7 +87,7 @@ def list_keys(*, tenant: str | None = None, places: Places = Places(), remote: R
 
 @app.command
 def show(key: KeyId, /, *, places: Places = Places(), remote: Remote = Remote()) -> None:
-    """Show whose key it is, what it may do and when it ends."""
+    """Show the tenant, user, scopes and end of a key."""
     with _client(remote, places) as client:
         found = client.key(_key_id(key))
     remote.print_facts(found, dict(zip(COLUMNS, _row(found), strict=True)))
@@ -95,11 +95,11 @@ def show(key: KeyId, /, *, places: Places = Places(), remote: Remote = Remote())
 
 @app.command
 def rotate(key: str, /, *, overlap: str = "0s", places: Places = Places(), remote: Remote = Remote()) -> None:
-    """Make a key with the same rights, and let the old one end.
+    """Replace a key: create one with the same rights, and end the old one.
 
     Args:
-        key: The id of the old one.
-        overlap: How long the old one is good besides the new one, as 1h.
+        key: Id of the key to replace.
+        overlap: How long the old key remains valid, such as 1h. Default: it ends at once.
     """
     with _client(remote, places) as client:
         _print_key(client.rotate_key(_key_id(key), overlap=overlap), remote)
@@ -107,15 +107,15 @@ def rotate(key: str, /, *, overlap: str = "0s", places: Places = Places(), remot
 
 @app.command
 def revoke(key: KeyId, /, *, places: Places = Places(), remote: Remote = Remote()) -> None:
-    """End a key now. What is open with it is cut within a second."""
+    """Revoke a key now. Its open connections are closed within a second."""
     with _client(remote, places) as client:
         ended = client.revoke_key(_key_id(key))
-    remote.print_one(ended, f"Key {ended['key_id']} has ended.", to=output.message)
+    remote.print_one(ended, f"Key {ended['key_id']} is revoked.", to=output.message)
 
 
 @app.command
 def limits(key: KeyId, /, *, remote: Remote = Remote()) -> None:
-    """Show what a key may still ask for and download."""
+    """Show the limits of a key, and what is left of each."""
     with remote.client() as client:
         found = client.key_limits(_key_id(key))
     remote.print_list(found, ("name", "unit", "limit", "window", "left"), _limit)
@@ -123,10 +123,10 @@ def limits(key: KeyId, /, *, remote: Remote = Remote()) -> None:
 
 @tokens.command(name="create")
 def create_token(job: JobId, /, *, expires: str | None = None, remote: Remote = Remote()) -> None:
-    """Make a token that can read and cancel this job, and the address of a page with it. Both are printed once.
+    """Create a token that can read and cancel one job, and the URL of a page for the end user. Both are printed once.
 
     Args:
-        expires: After how long it ends, as 1d.
+        expires: Lifetime of the token, such as 1d.
     """
     with remote.client() as client:
         job = resolve_job(client, job)
@@ -142,55 +142,53 @@ def create_token(job: JobId, /, *, expires: str | None = None, remote: Remote = 
 
 @tokens.command(name="list")
 def list_tokens(job: JobId, /, *, remote: Remote = Remote()) -> None:
-    """List the tokens that were given out for a job."""
+    """List the tokens of a job."""
     with remote.client() as client:
         found = client.tokens(resolve_job(client, job))
-    empty = f"There are no tokens. Make one with: packhorse tokens create {job}"
+    empty = f"No tokens. Create one with: packhorse tokens create {job}"
     remote.print_list(found, ("token", "created", "ends"), itemgetter("key_id", "created_at", "ends_at"), empty)
 
 
 @tokens.command(name="revoke")
 def revoke_token(job: OfJob, token: str, /, *, remote: Remote = Remote()) -> None:
-    """End a token now. What is open with it is cut within a second.
+    """Revoke a token now. Its open connections are closed within a second.
 
     Args:
-        token: The id of the token.
+        token: Token id.
     """
     with remote.client() as client:
         ended = client.revoke(resolve_job(client, job), token)
-    remote.print_one(ended, f"Token {ended['key_id']} has ended.", to=output.message)
+    remote.print_one(ended, f"Token {ended['key_id']} is revoked.", to=output.message)
 
 
 @sessions.default
 @sessions.command(name="list")
 def list_sessions(*, remote: Remote = Remote()) -> None:
-    """List the browsers that are logged in with your key; with the scope admin, with any key of your tenant."""
+    """List browser sessions that use your key; with the scope admin, those of all keys of your tenant."""
     with remote.client() as client:
         found = client.sessions()
     columns = ("session", "key", "address", "started", "used", "ends")
     row = itemgetter("session_id", "key_id", "address", "created_at", "seen_at", "ends_at")
-    remote.print_list(found, columns, row, "No browser is logged in.")
+    remote.print_list(found, columns, row, "No browser sessions.")
 
 
 @sessions.command(name="end")
 def end_session(session: str, /, *, remote: Remote = Remote()) -> None:
-    """Log a browser out. What is streamed to it is cut within a second.
+    """Log a browser out. Its open connections are closed within a second.
 
-    Parameters
-    ----------
-    session
-        The id of the session.
+    Args:
+        session: Session id.
     """
     with remote.client() as client:
         client.end_session(session)
-    remote.print_one({"session_id": session}, f"Session {session} has ended.", to=output.message)
+    remote.print_one({"session_id": session}, f"Session {session} is ended.", to=output.message)
 
 
 def audit(*, limit: Whole = 50, places: Places = Places(), remote: Remote = Remote()) -> None:
-    """Show who did what with which key, newest first: with a key, your tenant's; straight at the store, everybody's.
+    """Show who did what with which key, newest first. With PACKHORSE_KEY: of your tenant. Without: of all tenants.
 
     Args:
-        limit: How many lines at most.
+        limit: Maximum number of entries.
     """
     with _client(remote, places) as client:
         found = client.audit(limit=limit)["items"]
@@ -251,7 +249,7 @@ def _client(remote: Remote, places: Places, tenant: str | None = None) -> Iterat
     settings = settings_from(places).settings
     if settings.key:
         if tenant is not None:
-            only = "The server makes and shows keys of the tenant of PACKHORSE_KEY only; unset it to work at the store."
+            only = "The server only handles keys of your own tenant. Unset PACKHORSE_KEY to use the store directly."
             raise InvalidInput(only, field="tenant")
         with remote.client() as client:
             yield client

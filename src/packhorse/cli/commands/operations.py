@@ -12,21 +12,22 @@ from packhorse.client import Client, Json
 from packhorse.plurals import counted
 
 MIB = 1024**2
-WORKER_COLUMNS = ("worker", "state", "seen", "slots", "cpu", "memory", "in hand")
+WORKER_COLUMNS = ("worker", "state", "seen", "slots", "cpu", "memory", "running")
 
 Queue = Annotated[
     str,
     Parameter(
-        validator=not_empty("a queue is named, and this is empty; see them with: packhorse queues"), help="Its name."
+        validator=not_empty("the queue name is empty; list the queues with: packhorse queues"),
+        help="Name of the queue.",
     ),
 ]
 
 
 def workers(*, remote: Remote = Remote()) -> None:
-    """List the workers: what each has in hand, how its host is, and for a day those that were lost."""
+    """List the workers: their tasks, the load of their host, and workers lost in the last 24 hours."""
     with Client(remote.url) as client:
         found = client.workers()
-    empty = "There are no workers. Start one with: packhorse worker FILE"
+    empty = "No workers. Start one with: packhorse worker FILE"
     remote.print_list(found, WORKER_COLUMNS, worker_row, empty)
 
 
@@ -35,15 +36,15 @@ def queues(*, remote: Remote = Remote()) -> None:
     with remote.client() as client:
         found = client.queues()
     columns = ("queue", "ready", "oldest", "running", "workers", "slots", "per minute", "waited", "paused")
-    empty = "There are no queues. A worker publishes its pipelines when it starts: packhorse worker FILE"
+    empty = "No queues. A worker publishes its pipelines and queues when it starts: packhorse worker FILE"
     remote.print_list(found, columns, _queue_row, empty)
 
 
 def pause(queue: Queue, /, *, reason: str = "", remote: Remote = Remote()) -> None:
-    """Start nothing more from a queue; what runs, runs on.
+    """Pause a queue: workers start no more tasks from it. Running tasks continue.
 
     Args:
-        reason: Reason, shown to everybody whose jobs wait.
+        reason: Reason, shown on the jobs that wait.
     """
     with remote.client() as client:
         _print_queue(client.pause(queue, reason), remote)
@@ -58,12 +59,12 @@ def resume(queue: Queue, /, *, remote: Remote = Remote()) -> None:
 def stats(
     *, window: str = "1h", queue: str | None = None, pipeline: str | None = None, remote: Remote = Remote()
 ) -> None:
-    """Show what there is, what runs and waits, and how it went.
+    """Show job counts, running and waiting tasks, and throughput.
 
     Args:
-        window: How far back to look, as 10m or 72h, which is the longest.
-        queue: Only the attempts in this queue.
-        pipeline: Only those of this pipeline.
+        window: Period to report on, such as 10m. Maximum: 72h.
+        queue: Only attempts in this queue.
+        pipeline: Only attempts of this pipeline.
     """
     with Client(remote.url) as client:
         found = client.stats(window=window, queue=queue, pipeline=pipeline)
@@ -95,7 +96,7 @@ def _window(window: Json, asked: str) -> dict[str, str]:
 
 def percentiles(found: Json) -> str:
     if found["p50"] is None:
-        return "nothing to tell from"
+        return "no data"
     return ", ".join(f"{name} {seconds(value)}" for name, value in found.items())
 
 
@@ -130,7 +131,8 @@ def _in_hand(worker: Json) -> str:
     if lost is not None:
         named = ", ".join(f"{each['job_id']} {each['stage']} ({each['status'] or 'gone'})" for each in lost["work"])
         when = lost["missed_at"][11:19]
-        return f"missed {when} by {lost['noticed_by']}; {lost['tasks']} given back{': ' if named else ''}{named}"
+        tasks = f"{counted(lost['tasks'], 'task')} returned to the queue{': ' if named else ''}{named}"
+        return f"lost at {when}, noticed by {lost['noticed_by']}; {tasks}"
     return ", ".join(f"{each['job_id']} {each['stage']}" for each in worker["work"])
 
 
@@ -148,7 +150,7 @@ def waiting(queue: Json) -> tuple[int, str, str]:
 
 
 def _print_queue(queue: Json, remote: Remote) -> None:
-    remote.print_one(queue, f"Queue {queue['name']} is {'paused' if queue['paused'] else 'served'}.")
+    remote.print_one(queue, f"Queue {queue['name']} is {'paused' if queue['paused'] else 'active'}.")
 
 
 def _pause_text(pause: Json | None) -> str:

@@ -42,7 +42,7 @@ def serve(
     Args:
         host: Address to listen on.
         port: Port to listen on.
-        keyless: Ask for no key, and serve this machine only.
+        keyless: Require no API key, and accept requests from this machine only.
     """
     from packhorse.web.app import serve as serve_api
 
@@ -53,10 +53,10 @@ def serve(
 
 
 def worker(file: str | None = None, /, *, pace: Pace = Pace(), places: Places = Places()) -> None:
-    """Run a worker. SIGTERM or Ctrl-C lets its stages finish, for a while; the second one hands them back at once.
+    """Run a worker. Ctrl-C or SIGTERM waits for running stages (--drain); a second one returns them at once.
 
     Args:
-        file: file.py or module:attribute with the pipelines; else the one in the settings.
+        file: file.py or module:attribute with the pipelines. Default: the app in the settings.
     """
     settings = settings_from(pace, places, app=file).settings
     if not settings.app:
@@ -194,9 +194,9 @@ class Dev:
                 break
             await asyncio.sleep(KNOCK)
         apps = ", ".join(self._workers)
-        forward("dev", f"{apps} {plural(len(self._workers), 'runs', 'run')} at {url}; Ctrl-C ends it")
+        forward("dev", f"{apps} {plural(len(self._workers), 'runs', 'run')} at {url}; press Ctrl-C to stop")
         if str(port) != PORT:
-            forward("dev", f"commands in this folder find it; in other folders: export PACKHORSE_URL={url}")
+            forward("dev", f"commands in this folder use it; in other folders, first run: export PACKHORSE_URL={url}")
 
     async def _watch(self, app: str, loaded: Sequence[str]) -> None:
         watched = Watched(app, loaded)
@@ -209,7 +209,7 @@ class Dev:
             except PackhorseError as error:
                 watched.knows(None)
                 forward("dev", f"{list_some(changed)} changed. {error.message}")
-                forward("dev", "The worker is restarted when it can be loaded again.")
+                forward("dev", "dev restarts the worker when the file can be loaded again.")
                 continue
             watched.knows(described.files)
             forward(

@@ -20,7 +20,9 @@ from packhorse.errors import InvalidInput
 STEP = 1024
 COLUMNS = ("artifact", "size", "type")
 
-ArtifactName = Annotated[str | None, Parameter(validator=not_empty("this is empty; without a name all are listed"))]
+ArtifactName = Annotated[
+    str | None, Parameter(validator=not_empty("the name is empty; leave it out to list all artifacts"))
+]
 
 
 def result(job: JobId, /, *, output: str = ".", remote: Remote = Remote()) -> None:
@@ -28,7 +30,8 @@ def result(job: JobId, /, *, output: str = ".", remote: Remote = Remote()) -> No
 
     Args:
         output:
-            File to write to, or folder/ to write into; else the folder we are in. A result without files is printed.
+            File to write to, or folder (with a slash at the end) to write into. Default: the current folder. A result
+            without files is printed.
     """
     to = target(output)
     with remote.client() as client:
@@ -36,11 +39,11 @@ def result(job: JobId, /, *, output: str = ".", remote: Remote = Remote()) -> No
 
 
 def artifacts(job: JobId, name: ArtifactName = None, /, *, output: str = ".", remote: Remote = Remote()) -> None:
-    """List the files that a job's stages have made, or download one.
+    """List the files that the stages of a job produced, or download one.
 
     Args:
-        name: Which one, as it is listed; without a name all are listed.
-        output: File to write it to, or folder/ to write it into; else the folder we are in.
+        name: Name of the artifact to download, as listed. Default: list all.
+        output: File to write to, or folder (with a slash at the end) to write into. Default: the current folder.
     """
     to = None if name is None else target(output)
     with remote.client() as client:
@@ -49,7 +52,7 @@ def artifacts(job: JobId, name: ArtifactName = None, /, *, output: str = ".", re
             _print_path(client.artifact(job, name, to), remote)
             return
         found = client.artifacts(job)
-    remote.print_list(found, COLUMNS, artifact_row, "The job has made no files.")
+    remote.print_list(found, COLUMNS, artifact_row, "The job has no files.")
 
 
 def artifact_row(artifact: Json) -> tuple[object, ...]:
@@ -96,7 +99,7 @@ def translate_os_errors(output: str) -> Iterator[None]:
         yield
     except OSError as error:
         why = error.strerror or error
-        raise InvalidInput(f"Nothing can be written to {output}: {why}.", field="output") from error
+        raise InvalidInput(f"Cannot write to {output}: {why}.", field="output") from error
 
 
 def _print_path(path: Path, remote: Remote) -> None:

@@ -22,12 +22,12 @@ app = App("schedules", group_commands=Group("Commands"), result_action="return_v
 ScheduleId = Annotated[
     str,
     Parameter(
-        validator=not_empty("a schedule is named by its id, and this is empty; see them with: packhorse schedules"),
-        help="Its id.",
+        validator=not_empty("the schedule id is empty; list the schedules with: packhorse schedules"),
+        help="Schedule id.",
     ),
 ]
-Reason = Annotated[str, Parameter(help="Why; the version says so.")]
-HowMany = Annotated[Whole, Parameter(help="How many.")]
+Reason = Annotated[str, Parameter(help="Reason for the change, shown in the history.")]
+HowMany = Annotated[Whole, Parameter(help="Maximum number to list.")]
 Labels = Annotated[list[str] | None, Parameter(name="--label", negative=())]
 Values = Annotated[str, Parameter(name="NAME=VALUE")]
 
@@ -37,10 +37,10 @@ CHANGED = ("field", "old", "new")
 @app.default
 @app.command(name="list")
 def list_schedules(*, deleted: bool = False, remote: Remote = Remote()) -> None:
-    """List schedules: what is run when, and when next.
+    """List schedules: pipeline, cron expression, next run.
 
     Args:
-        deleted: Also those that were deleted, as long as their runs are kept.
+        deleted: Also list deleted schedules whose runs are still kept.
     """
     with remote.client() as client:
         found = list(client.schedules(deleted=deleted))
@@ -48,7 +48,7 @@ def list_schedules(*, deleted: bool = False, remote: Remote = Remote()) -> None:
         found,
         ("schedule", "pipeline", "cron", "when", "next", "state"),
         lambda s: (s["schedule_id"], s["pipeline"], s["cron"], s["when"], output.clock(s["next_at"]), _state(s)),
-        empty="There are no schedules. Make one with: packhorse schedules put ID PIPELINE --cron '0 3 * * *'",
+        empty="No schedules. Create one with: packhorse schedules put ID PIPELINE --cron '0 3 * * *'",
     )
 
 
@@ -77,20 +77,20 @@ def put(
     dry_run: bool = False,
     remote: Remote = Remote(),
 ) -> None:
-    """Make a schedule, or edit one; what is not said stays as it is.
+    """Create or edit a schedule. When editing, options that you leave out keep their values.
 
     Args:
-        pipeline: What is run, behind the id as for submit, or as an option; see them with: packhorse pipelines
-        values: Parameters; one that is named anew replaces the one there was. NAME=@PATH is what the file says.
-        cron: When: minute, hour, day, month and weekday, or six fields with the second in front.
-        zone: By which clock, as Europe/Berlin; else UTC.
-        user: Whose jobs they are.
+        pipeline: Pipeline to run. List them with: packhorse pipelines
+        values: Parameters of the jobs. NAME=@PATH sends the text in that file.
+        cron: Cron expression: minute, hour, day, month and weekday, or six fields with the second first.
+        zone: Time zone, such as Europe/Berlin. Default: UTC.
+        user: User that the jobs belong to.
         overlap: If the previous run is still running: skip this one, queue it, or cancel the previous one.
-        misfire: If a run was missed because no worker was running: skip it, or catch_up.
-        window: How old a tick may be to be caught up with, as 1h.
-        labels: NAME=VALUE, for people; may be repeated.
-        version: The version you have seen; else the one there is now.
-        dry_run: Only tell what would be different.
+        misfire: If a run was missed because no worker was running: skip it, or catch_up to run it late.
+        window: With catch_up, maximum age of a missed run, such as 1h.
+        labels: Label as NAME=VALUE, for people. Can be repeated.
+        version: Fail if the schedule is no longer at this version. Default: the current version.
+        dry_run: Change nothing: print what would change.
     """
     if pipeline is not None and "=" in pipeline:  # a parameter of what is run already
         values, pipeline = (pipeline, *values), None
@@ -106,7 +106,7 @@ def put(
         with prefer_scope_error(client, "operate"):
             added, files = parameters_from(words, schema_of(client, said["pipeline"]))
         if files:
-            raise InvalidInput("A schedule cannot hold files.", field=next(iter(files)))
+            raise InvalidInput("A schedule cannot have file parameters.", field=next(iter(files)))
         said["parameters"] = {**said.get("parameters", {}), **added}
         if labels is not None:
             said["labels"] = {**said.get("labels", {}), **dict(_pair(each) for each in labels)}
@@ -117,77 +117,77 @@ def put(
 
 @app.command
 def pause(schedule: ScheduleId, /, *, reason: Reason = "", remote: Remote = Remote()) -> None:
-    """Let no tick fire until it is resumed."""
+    """Pause a schedule: it starts no jobs until you resume it."""
     with remote.client() as client:
         _print_change(client.pause_schedule(schedule, reason), remote)
 
 
 @app.command
 def resume(schedule: ScheduleId, /, *, reason: Reason = "", remote: Remote = Remote()) -> None:
-    """Resume a schedule, from its next tick."""
+    """Resume a schedule. It continues with its next run."""
     with remote.client() as client:
         _print_change(client.resume_schedule(schedule, reason), remote)
 
 
 @app.command
 def reset(schedule: ScheduleId, /, *, reason: Reason = "", remote: Remote = Remote()) -> None:
-    """Make it what the app's code declares, again."""
+    """Reset a schedule to what the app's code declares."""
     with remote.client() as client:
         _print_change(client.reset_schedule(schedule, reason), remote)
 
 
 @app.command
 def delete(schedule: ScheduleId, /, *, reason: Reason = "", remote: Remote = Remote()) -> None:
-    """Fire it no more; what has happened can be looked at for a while."""
+    """Delete a schedule. Its runs remain visible until they expire."""
     with remote.client() as client:
         _print_change(client.delete_schedule(schedule, reason), remote)
 
 
 @app.command
 def run(schedule: ScheduleId, /, *, remote: Remote = Remote()) -> None:
-    """Run it now, beside its ticks."""
+    """Start a job of a schedule now, in addition to its regular runs."""
     with remote.client() as client:
         made = client.run_schedule(schedule)
-    text = f"See the result with: packhorse schedules runs {schedule}"
+    text = f"Started. See the result with: packhorse schedules runs {schedule}"
     remote.print_one(made, text, to=output.message)
 
 
 @app.command
 def runs(schedule: ScheduleId, /, *, limit: HowMany = 20, remote: Remote = Remote()) -> None:
-    """List the result of each tick, newest first."""
+    """List the runs of a schedule, newest first."""
     with remote.client() as client:
         found = client.schedule_runs(schedule, limit=limit)
     columns = ("tick", "version", "status", "ms", "job", "message")
-    remote.print_list(found, columns, _run_row, empty="It has not fired yet.")
+    remote.print_list(found, columns, _run_row, empty="It has not run yet.")
 
 
 @app.command
 def history(schedule: ScheduleId, /, *, limit: HowMany = 20, remote: Remote = Remote()) -> None:
-    """List its versions, newest first: who made each, why, and what it changed."""
+    """List the versions of a schedule, newest first: author, reason and changes."""
     with remote.client() as client:
         found = client.schedule_versions(schedule, limit=limit)
-    remote.print_list(found, ("version", "at", "by", "what", "why", "changes"), _version_row)
+    remote.print_list(found, ("version", "at", "by", "action", "reason", "changes"), _version_row)
 
 
 @app.command
 def diff(schedule: ScheduleId, old: Whole, new: Whole, /, *, remote: Remote = Remote()) -> None:
-    """Show what is different between two versions.
+    """Compare two versions of a schedule.
 
     Args:
-        old: The number of a version.
-        new: That of another.
+        old: Number of the older version.
+        new: Number of the newer version.
     """
     with remote.client() as client:
         found = client.diff_schedule(schedule, old, new)
-    remote.print_list(found, CHANGED, itemgetter(*CHANGED), empty="They say the same.")
+    remote.print_list(found, CHANGED, itemgetter(*CHANGED), empty="No differences.")
 
 
 @app.command
 def rollback(schedule: ScheduleId, to: Whole, /, *, reason: Reason = "", remote: Remote = Remote()) -> None:
-    """Make an earlier version the newest again.
+    """Restore an earlier version of a schedule, as a new version.
 
     Args:
-        to: The number of that version.
+        to: Number of the version to restore.
     """
     with remote.client() as client:
         _print_change(client.rollback_schedule(schedule, to, reason), remote)
@@ -195,11 +195,11 @@ def rollback(schedule: ScheduleId, to: Whole, /, *, reason: Reason = "", remote:
 
 @app.command
 def preview(cron: str, /, *, zone: str = "UTC", remote: Remote = Remote()) -> None:
-    """Show the next ten times of a cron expression, and the effect of clock changes.
+    """Show the next ten runs of a cron expression, and where daylight saving time changes them.
 
     Args:
-        cron: The line, in quotes.
-        zone: By which clock.
+        cron: Cron expression, in quotes.
+        zone: Time zone, such as Europe/Berlin.
     """
     with remote.client() as client:
         found = client.preview_schedule(cron, zone)

@@ -46,15 +46,15 @@ def submit(
     """Submit a job.
 
     Args:
-        pipeline: Which one; see them with: packhorse pipelines
-        values: Parameters. A file is NAME=@PATH, or just NAME=PATH; for any other parameter NAME=@PATH is what the file
-            says, and NAME=@@TEXT is a text that begins with @. A repeated name makes a list.
-        user: Whom the job is for.
-        priority: Higher goes first.
-        delay: Not before so long from now, as 10m.
-        key: Submitting again with the same key gives the first job instead of another.
-        wait: Show progress until it has ended; the exit code is 0 completed, 1 failed, 4 cancelled.
-        output: Wait, and write the result to this file, or into this folder/.
+        pipeline: Name of the pipeline. List them with: packhorse pipelines
+        values: Parameters. For a file parameter, write NAME=@PATH or NAME=PATH. For any other parameter, NAME=@PATH
+            sends the text in that file, and NAME=@@TEXT sends a text that begins with @. Repeat a name to pass a list.
+        user: User that the job belongs to.
+        priority: Jobs with a higher priority start first.
+        delay: Start the job no earlier than this long from now, such as 10m.
+        key: Idempotency key. A second submit with the same key returns the first job.
+        wait: Show progress until the job ends. Exit code: 0 completed, 1 failed, 4 cancelled.
+        output: Wait for the result and write it to this file, or into this folder if the name ends with a slash.
     """
     wait_before = _seconds(delay)
     words = group_words(values, "submit")
@@ -132,7 +132,7 @@ def parameters_from(
             files[name] = _path(_only(name, texts))
         else:
             if any(map(_names_file, texts)) and not _takes(schema, name):
-                raise InvalidInput(f"There is no parameter {name!r}; there is {_usage(schema)}.", field=name)
+                raise InvalidInput(f"There is no parameter {name!r}. Parameters: {_usage(schema)}.", field=name)
             said = [_text(name, text, schema) for text in texts]
             is_elements = items and not (len(said) == 1 and _is_array(said[0]))
             values[name] = [_value(text, items) for text in said] if is_elements else _value(_only(name, said), kinds)
@@ -152,7 +152,7 @@ def group_words(words: Sequence[str], *command: str) -> dict[str, list[str]]:
 
 def _only(name: str, given: list[str]) -> str:
     if len(given) > 1:
-        raise InvalidInput(f"{name} was given {len(given)} times, and takes one value.", field=name)
+        raise InvalidInput(f"{name} takes one value, but was given {len(given)} times.", field=name)
     return given[0]
 
 
@@ -194,10 +194,10 @@ def _text(name: str, text: str, schema: Schema) -> str:
         return path.read_text("utf-8")
     except FileNotFoundError:
         literal = f"{name}=@{text}"
-        raise InvalidInput(f"There is no file {path}. If the text itself is meant: {literal}", field=name) from None
+        raise InvalidInput(f"There is no file {path}. To send the text itself, write {literal}", field=name) from None
     except UnicodeDecodeError:
         files = _usage(schema, only_files=True)
-        message = f"{name} takes a text, and {path} is not one. Parameters that take a file: {files}."
+        message = f"{name} takes a text, but {path} is not a text file. Parameters that take a file: {files}."
         raise InvalidInput(message, field=name) from None
     except OSError as error:
         raise InvalidInput(f"{name}: {path} cannot be read: {error.strerror or error}.", field=name) from error

@@ -34,10 +34,10 @@ LEAVE = {"q", "Q", "\x03", "\x04"}
 
 
 def top(*, once: bool = False, remote: Remote = Remote()) -> None:
-    """Watch queues, workers, running jobs and failures; q leaves.
+    """Watch queues, workers, running jobs and failures. Press q to quit.
 
     Args:
-        once: Show how it is now, and end; so it is, too, where there is no terminal.
+        once: Print the current state and exit. Default if the output is not a terminal.
     """
     with Client(remote.url) as client:
         if remote.json:
@@ -66,7 +66,7 @@ def _watch(client: Client) -> None:
             try:
                 page = _page(_read(client))
             except Unreachable as error:
-                page = Text(f"{escape(error.message)} Trying again.", style="red")
+                page = Text(f"{escape(error.message)} Retrying.", style="red")
             live.update(page, refresh=True)
             if leaves(PERIOD):
                 return

@@ -19,8 +19,8 @@ NOT_TAKEN = 1
 WebhookId = Annotated[
     str,
     Parameter(
-        validator=not_empty("a webhook is named by its id, and this is empty; see them with: packhorse webhooks"),
-        help="Its id.",
+        validator=not_empty("the webhook id is empty; list the webhooks with: packhorse webhooks"),
+        help="Webhook id.",
     ),
 ]
 
@@ -31,16 +31,16 @@ def list_webhooks(*, remote: Remote = Remote()) -> None:
     """List webhooks and their state."""
     with remote.client() as client:
         found = client.webhooks()
-    empty = "There are no webhooks. Make one with: packhorse webhooks add URL"
+    empty = "No webhooks. Add one with: packhorse webhooks add URL"
     remote.print_list(found, ("webhook", "created", "state", "url"), _row, empty)
 
 
 @app.command
 def add(url: str, /, *, remote: Remote = Remote()) -> None:
-    """Tell an address of ended jobs, and print the secret that it checks them with.
+    """Add a webhook: packhorse calls the URL when a job ends. Prints the secret that verifies its messages.
 
     Args:
-        url: A public https address.
+        url: Public https URL. For others, see PACKHORSE_OUTBOUND_ALLOW.
     """
     with remote.client() as client:
         made = client.add_webhook(url)
@@ -48,33 +48,33 @@ def add(url: str, /, *, remote: Remote = Remote()) -> None:
         output.document(made)
         return
     output.facts({"webhook": made["webhook_id"], "secret": made["secret"]})
-    output.message("The secret is shown this once: keep it where the receiver can read it.")
+    output.message("The secret is shown only once. Store it where your receiver can read it.")
 
 
 @app.command
 def remove(webhook: WebhookId, /, *, remote: Remote = Remote()) -> None:
-    """Tell an address nothing more; what waits to be sent is dropped."""
+    """Remove a webhook. Messages that were not delivered yet are dropped."""
     with remote.client() as client:
         ended = client.remove_webhook(webhook)
-    remote.print_one(ended, f"Webhook {ended['webhook_id']} has ended.")
+    remote.print_one(ended, f"Webhook {ended['webhook_id']} is removed.")
 
 
 @app.command(name="test")
 def send_test(webhook: WebhookId, /, *, remote: Remote = Remote()) -> int:
-    """Send a message now; the exit code is 1 if it is not taken."""
+    """Send a test message now. Exit code: 1 if the receiver does not accept it."""
     with remote.client() as client:
         found = client.test_webhook(webhook)
-    remote.print_one(found, "It was taken." if found["delivered"] else f"It was not taken: {found['error']}.")
+    remote.print_one(found, "The receiver accepted it." if found["delivered"] else f"Not delivered: {found['error']}.")
     return 0 if found["delivered"] else NOT_TAKEN
 
 
 @app.command
 def deliveries(webhook: WebhookId, /, *, remote: Remote = Remote()) -> None:
-    """List the messages that wait to be sent, newest first, and why the last try failed."""
+    """List undelivered messages, newest first, with the error of the last attempt."""
     with remote.client() as client:
         found = client.deliveries(webhook)
-    empty = "Nothing waits to be sent: what was taken is gone."
-    remote.print_list(found, ("message", "tries", "next", "error"), _delivery_row, empty)
+    empty = "All messages are delivered."
+    remote.print_list(found, ("message", "attempts", "next", "error"), _delivery_row, empty)
 
 
 _delivery_row = itemgetter("id", "attempts", "next_at", "error")

@@ -92,7 +92,7 @@ class WorkerCard(Struct, frozen=True):
 
 
 class Lost(Struct, frozen=True, omit_defaults=True):
-    """A worker that went silent, and what it had in hand then: all of that is given back."""
+    """A worker that went silent, and the tasks that it ran then: they return to the queue."""
 
     id: str
     host: str
