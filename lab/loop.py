@@ -194,7 +194,10 @@ class Loop:
         at: float,
     ) -> Handle:
         self._numbers += 1
-        return Handle(callback, args, contextvars.copy_context() if context is None else context, machine, self._numbers, at)
+        own = (
+            contextvars.copy_context() if context is None else context
+        )  # an empty one is false, and still a task's own
+        return Handle(callback, args, own, machine, self._numbers, at)
 
     def create_future(self) -> asyncio.Future[Any]:
         self._numbers += 1

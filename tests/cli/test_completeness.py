@@ -15,6 +15,10 @@ ELSEWHERE = {
     "destinations": "`promote` names those there are when it is given another",
     "history": "`show --follow` tells the events of the current run; the page of a job has those of earlier runs",
     "health": "`doctor` looks for itself, since it must work without a server",
+    "job_config": "the same schedule in other words: `schedules show`",
+    "job_configs": "the same schedules in other words: `schedules`",
+    "job_status": "the same runs in other words: `schedules runs`",
+    "put_job_config": "the same schedule in other words: `schedules put`",
     "schedule_version": "`schedules history` and `diff` show what each version says",
 }
 """Calls of the client that no command makes, and why that is no loss."""

@@ -53,6 +53,7 @@ TOO_WIDE = {
     "GET /api/v1/stats": "what fits is a time",
     "POST /api/v1/schedules/preview": "what fits is a cron line",
     "PUT /api/v1/schedules/{schedule_id}": "what fits is a cron line, and depends on the pipeline",
+    "PUT /api/v1/job_config/{schedule_id}": "what fits is a cron line, and depends on the pipeline",
     "GET /api/v1/jobs/{job_id}/events": "a header that may be left out is taken for one that may say null",
 }
 """Where the file cannot say what will be taken, so that what fits may be refused."""

@@ -160,7 +160,9 @@ async def test_what_is_anothers_is_not_there(http: Http, store: Store, acme: Acm
 async def test_what_is_listed_or_made_says_nothing_of_the_other(
     http: Http, store: Store, acme: Acme, operation: Operation
 ) -> None:
-    headers = await key(store, "globex", *SCOPES)  # has asked for nothing, which its audit log would show
+    headers = await key(
+        store, f"globex-{secrets.token_hex(4)}", *SCOPES
+    )  # another for each row: they would find each other's
 
     answer = await http.request(
         operation.method, operation.path.format(**acme.names), headers=headers, **BODIES.get(str(operation), {})
@@ -348,7 +350,7 @@ async def side(http: Http, store: Store) -> Side:
     return Side(headers, job_id, failed, group.fingerprint, own)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def sides(http: Http, store: Store) -> tuple[Side, Side]:
     return await side(http, store), await side(http, store)
 
