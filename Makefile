@@ -1,7 +1,7 @@
 # One door to everything: `make` lists what there is, `make setup run` shows it at work.
 
 PYTHON ?= python3
-JOBS ?= 5  # processes that test: more than two cores, because half of the tests mostly wait
+JOBS ?= 6  # processes that test: more than two cores, because half of the tests mostly wait
 BIN := .venv/bin
 READY := .venv/.ready
 PAGE := src/packhorse/web/static/vendor
