@@ -39,7 +39,8 @@ def test_the_benchmark_prints_every_row_and_judges_what_was_expected(tmp_path: P
     assert verdicts == sorted(verdicts)  # BEHIND comes before OK
     rows = json.loads(told.read_text())["rows"]
     assert [row["name"] for row in rows] == ROWS
-    assert all(len(row["values"]) == 1 and row["values"][0] > 0 for row in rows)
+    assert all(len(row["values"]) == 1 and row["values"][0] >= 0 for row in rows)  # 0 on a machine with no time at all
+    assert max(row["values"][0] for row in rows) > 0
 
 
 def test_the_benchmark_refuses_a_section_it_does_not_have() -> None:
