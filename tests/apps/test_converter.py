@@ -17,11 +17,16 @@ from PIL import Image
 from packhorse import File
 from packhorse.core.plan import DownloadLimits
 from packhorse.testing import Bench, BenchJob
-from packhorse_converter import calibration, container, open_toolchain, sample, toolchain
+from packhorse_converter import container, graphs, sample, samples, toolchain
 from packhorse_converter.app import Convert, convert
-from packhorse_converter.toolchain import About, ModelRefused, Tensor
+from packhorse_converter.open_toolchain import load
+from packhorse_converter.preprocessing import Given, Preprocessing, Tensor, plan
+from packhorse_converter.toolchain import About, ModelRefused
 
 IMAGE = Tensor("image", "float32", [1, 3, sample.SIZE, sample.SIZE])
+PLANNED = plan([IMAGE], Given())
+assert PLANNED is not None
+PREPARED: Preprocessing = PLANNED
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +58,7 @@ def answers(model: bytes, pictures: list[Any]) -> list[Any]:
 
 
 def shown(folder: Path) -> list[Any]:
-    return [calibration.picture(path, IMAGE) for path in sorted(folder.glob("*.png"))]
+    return [PREPARED.read(path) for path in sorted(folder.glob("*.png"))]
 
 
 def test_the_sample_model_tells_shapes_apart() -> None:
@@ -79,7 +84,7 @@ def test_a_model_is_optimised_quantised_and_packed(packhorse: Bench, made: Path)
     assert "onnxruntime" in result.toolchain_version
     assert result.model.name == "shapes.nef"
     packed = container.read(result.model.path)
-    assert packed.about == About(720, 1001, "0002", "open")
+    assert packed.about == About(720, 1001, "0002", "open", PREPARED)
 
 
 def test_the_optimised_model_computes_the_same_with_less(packhorse: Bench, made: Path) -> None:
@@ -102,18 +107,28 @@ def test_the_quantised_model_is_int8_and_the_error_is_what_it_really_is(packhors
     quantised = job.artifacts["bie/out.bie"].read_bytes()
     weights = {t.data_type for t in onnx.load_from_string(quantised).graph.initializer if len(t.dims) > 1}
     assert weights == {TensorProto.INT8}
-    pictures = shown(made)
-    exact = np.concatenate(answers(job.artifacts["onnx/out.onnx"].read_bytes(), pictures)).astype(np.float64)
-    found = np.concatenate(answers(quantised, pictures)).astype(np.float64)
-    noise = 10 * np.log10(np.sum(exact**2) / np.sum((exact - found) ** 2))
-    error = job.result.error
-    assert error.samples == len(pictures) == 24
-    assert error.sqnr_db == pytest.approx(noise, abs=0.01)
-    assert error.sqnr_db > 12
-    assert error.max_error == pytest.approx(float(np.max(np.abs(exact - found))))
-    assert error.top1 == pytest.approx(float(np.mean(np.argmax(exact, 1) == np.argmax(found, 1))))
-    assert error.top1 >= 0.9
-    assert job.result.evaluation.samples == 24
+    share = job.result.quantisation.share
+    assert (share.weights, share.operators, share.float_operators) == (1.0, 1.0, {})
+    parts = samples.split(24)
+    for numbers, found in ((parts.calibration, job.result.error), (parts.evaluation, job.result.evaluation)):
+        pictures = [shown(made)[i] for i in numbers]
+        exact = np.concatenate(answers(job.artifacts["onnx/out.onnx"].read_bytes(), pictures)).astype(np.float64)
+        got = np.concatenate(answers(quantised, pictures)).astype(np.float64)
+        assert found.samples == len(pictures)
+        assert found.sqnr_db == pytest.approx(10 * np.log10(np.sum(exact**2) / np.sum((exact - got) ** 2)), abs=0.01)
+        assert found.sqnr_db > 12
+        assert found.max_error == pytest.approx(float(np.max(np.abs(exact - got))))
+        assert found.top1 == pytest.approx(float(np.mean(np.argmax(exact, 1) == np.argmax(got, 1))))
+
+
+def test_pictures_that_calibrate_do_not_evaluate(packhorse: Bench, made: Path) -> None:
+    result = converted(packhorse, made, enable_evaluate=True).result
+
+    used = [set(each) for each in (result.images.calibration, result.images.selection, result.images.evaluation)]
+    assert [len(each) for each in used] == [12, 6, 6]
+    assert set.union(*used) == {path.name for path in made.glob("*.png")}
+    assert result.evaluation.samples == 6
+    assert len({name.split("-")[1] for name in used[2]}) > 1, "sorted pictures are all of one class"
 
 
 def test_the_packed_model_computes_what_the_quantised_one_does(packhorse: Bench, made: Path) -> None:
@@ -152,7 +167,7 @@ def test_each_simulation_runs_when_it_is_asked_for(packhorse: Bench, made: Path)
 def test_without_pictures_it_is_calibrated_with_noise_and_says_so(packhorse: Bench, made: Path) -> None:
     job = converted(packhorse, made, images=False)
 
-    assert (job.result.calibration, job.result.error.samples) == ("synthetic", calibration.SYNTHETIC)
+    assert (job.result.calibration, job.result.error.samples) == ("synthetic", samples.SYNTHETIC)
 
 
 def broken(folder: Path) -> Path:
@@ -241,7 +256,7 @@ def with_text(folder: Path) -> Path:
 def test_what_is_no_model_for_hardware_fails_at_once_and_says_why(
     packhorse: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Path], why: str
 ) -> None:
-    monkeypatch.setattr(open_toolchain, "MOST_IN_ALL", 2**16)
+    monkeypatch.setattr(graphs, "MOST_IN_ALL", 2**16)
 
     job = packhorse.run(convert, Convert(model=File(make(tmp_path))))
 
@@ -250,9 +265,9 @@ def test_what_is_no_model_for_hardware_fails_at_once_and_says_why(
     assert why in job.error.message
 
 
-def test_a_size_that_shows_only_when_the_model_runs_is_bounded(tmp_path: Path) -> None:
+def test_a_size_that_shows_only_when_the_model_runs_is_bounded() -> None:
     whole = helper.make_node("Cast", ["x"], ["shape"], to=TensorProto.INT64)
-    run = toolchain.toolchains()["open"].runner(saved(graph(filled("shape", whole), [2]), tmp_path))
+    run = load(graph(filled("shape", whole), [2]).SerializeToString())
 
     [fine] = run({"x": np.array([10, 10], np.float32)})
     with pytest.raises(ModelRefused, match="more than 4 GiB"):

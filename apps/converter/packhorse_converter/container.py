@@ -9,11 +9,13 @@ import hashlib
 import struct
 import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import onnx
+from numpy.typing import NDArray
 
+from packhorse_converter.preprocessing import Preprocessing
 from packhorse_converter.toolchain import About
 
 MAGIC = b"PHNEF\r\n\x1a"
@@ -34,6 +36,16 @@ class Packed(NamedTuple):
     about: About
     model: onnx.ModelProto
 
+    def prepare(self, picture: str | Path) -> dict[str, NDArray[Any]]:
+        """The model's input for a picture, as the file says: size, channel order, mean and scale.
+
+        Raises `Unreadable` if the model takes no pictures, and `PictureRefused`.
+        """
+        how = self.about.preprocessing
+        if how is None:
+            raise Unreadable("it does not say how to prepare a picture")
+        return {how.input: how.read(picture)}
+
 
 class _Weight(msgspec.Struct, frozen=True):
     name: str
@@ -44,6 +56,7 @@ class _Weight(msgspec.Struct, frozen=True):
 class _Info(msgspec.Struct, frozen=True):
     toolchain: str
     weights: list[_Weight]
+    preprocessing: Preprocessing | None = None
 
 
 def write(model: onnx.ModelProto, about: About, to: Path) -> None:
@@ -60,7 +73,7 @@ def write(model: onnx.ModelProto, about: About, to: Path) -> None:
         weights += data
         for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
             tensor.ClearField(field)
-    info = msgspec.json.encode(_Info(about.toolchain, places))
+    info = msgspec.json.encode(_Info(about.toolchain, places, about.preprocessing))
     sections = {b"INFO": info, b"GRAPH": graph.SerializeToString(), b"WEIGHTS": bytes(weights)}
     to.write_bytes(_laid_out(about, sections))
 
@@ -78,7 +91,7 @@ def read(path: str | Path) -> Packed:
     for tensor in model.graph.initializer:
         place = places[tensor.name]
         tensor.raw_data = sections[b"WEIGHTS"][place.offset : place.offset + place.size]
-    return Packed(About(platform, model_id, version, info.toolchain), model)
+    return Packed(About(platform, model_id, version, info.toolchain, info.preprocessing), model)
 
 
 def _laid_out(about: About, sections: dict[bytes, bytes]) -> bytes:

@@ -1,10 +1,9 @@
-"""The built-in toolchain: ONNX Slim simplifies, ONNX Runtime quantises and runs."""
+"""The built-in toolchain: ONNX Slim simplifies, ONNX Runtime runs and writes quantised models."""
 
 from __future__ import annotations
 
-import logging
-import math
-from collections.abc import Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -13,86 +12,93 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from msgspec.structs import replace
 
-from packhorse_converter import container
-from packhorse_converter.toolchain import About, Feed, ModelRefused, Outputs, Report, Runner, Tensor
+from packhorse_converter import container, graphs, quantiser, samples
+from packhorse_converter.integers import Integers
+from packhorse_converter.toolchain import (
+    About,
+    Feed,
+    ModelRefused,
+    ModelUnsupported,
+    Optimisation,
+    Options,
+    Outputs,
+    Quantisation,
+    Report,
+    Runner,
+)
 
-OLDEST_OPSET = 13
-"""Older opsets cannot quantise weights per channel."""
-MOST_ELEMENTS = 2**26
-"""Of one tensor: 256 MiB of float32. A model of a hundred bytes can ask for any size."""
-MOST_IN_ALL = 2**29
-"""Elements of all tensors of a model."""
 ARENA = 4 * 1024**3
 """Bytes for all tensors of running models: sizes that show only when a model runs are bounded by this."""
+OTHER_FLOATS = {"tensor(float16)": np.float16, "tensor(double)": np.float64}
+"""Types of an uploaded model's inputs; samples are float32, as the optimised model takes them."""
+CLOSE = 1e-3
+"""Largest difference between the uploaded and the simplified model, as a part of the largest output."""
 
 
 class OpenToolchain:
     version = f"onnxslim {version('onnxslim')}, onnxruntime {version('onnxruntime')}"
 
-    def optimise(self, model: Path, to: Path) -> tuple[Report, Report]:
-        import onnxslim  # takes seconds to load
-
-        loaded = _load(model)
-        before = _report(loaded)
-        if before.opset < OLDEST_OPSET:
-            loaded = _upgrade(loaded)
-        fixed = _fix_batch(loaded)
-        _check_sizes(fixed)  # before it is simplified, which computes whatever is constant
-        slim: Any = onnxslim.slim(fixed)
-        onnx.checker.check_model(slim, full_check=True)
-        _check_sizes(slim)
-        onnx.save(slim, to)
-        return before, _report(slim)
-
-    def quantise(self, model: Path, samples: Sequence[Feed], to: Path) -> None:
-        logging.getLogger().setLevel(logging.ERROR)  # it warns that the model should be optimised, which it is
-        quantize_static(
-            str(model),
-            str(to),
-            _Reader(samples),
-            quant_format=QuantFormat.QDQ,
-            activation_type=QuantType.QInt8,
-            weight_type=QuantType.QInt8,
-            per_channel=True,
+    def optimise(self, model: Path, to: Path, options: Options) -> Optimisation:
+        loaded = graphs.load(model)
+        before = graphs.report(loaded)
+        fixed, warnings = graphs.normalise(loaded, options.input_shape)
+        below, feed, expected = _try(fixed)
+        warnings += ["Integer inputs are all zero in the samples: other values made the model fail."] * (
+            below is not None
         )
+        slim = _simplify(fixed)
+        if slim is None or not _agrees(slim, feed, expected):
+            warnings.append("The model could not be simplified and was converted as it is.")
+            slim = onnx.shape_inference.infer_shapes(fixed)
+        fused = _fuse(slim)
+        if fused is not None and len(fused.graph.node) < len(slim.graph.node) and _agrees(fused, feed, expected):
+            slim = fused
+        graphs.check_sizes(slim)
+        onnx.save(slim, to)
+        return Optimisation(before, _limit(graphs.report(slim), below), warnings)
+
+    def quantise(
+        self, model: Path, samples: Sequence[Feed], selection: Sequence[Feed], to: Path, options: Options
+    ) -> Quantisation:
+        made, report = quantiser.quantise(onnx.load(model), samples, selection, load, options)
+        onnx.save(made, to)
+        return report
 
     def pack(self, model: Path, about: About, to: Path) -> None:
         container.write(onnx.load(model), about, to)
 
     def runner(self, model: Path, *, exactly: bool = False) -> Runner:
-        return _runner(model.read_bytes(), exactly=exactly)
+        return load(model.read_bytes(), exactly=exactly)
 
-    def packed_runner(self, packed: Path) -> Runner:
-        return _runner(container.read(packed).model.SerializeToString(), exactly=False)
-
-
-class _Reader(CalibrationDataReader):  # type: ignore[misc]  # the library has no types
-    def __init__(self, samples: Sequence[Feed]) -> None:
-        self._samples: Iterator[Feed] = iter(samples)
-
-    def get_next(self) -> Feed | None:
-        return next(self._samples, None)
+    def integer_run(self, packed: Path) -> Integers:
+        return Integers(container.read(packed).model, load)
 
 
-def _runner(model: bytes, *, exactly: bool) -> Runner:
+def load(model: bytes, *, exactly: bool = False) -> Runner:
+    """Raises `ModelUnsupported` if the runtime cannot run it."""
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4
     if _has_arena():
         options.add_session_config_entry("session.use_env_allocators", "1")
     if exactly:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # broad: the library raises anything
+        raise ModelUnsupported(f"The runtime cannot load the model: {graphs.first_line(error)}") from error
+
+    other = {each.name: OTHER_FLOATS[each.type] for each in session.get_inputs() if each.type in OTHER_FLOATS}
 
     def run(feed: Feed) -> Outputs:
         try:
-            outputs: Outputs = session.run(None, dict(feed))
-        except Exception as error:
-            if "arena" not in str(error):
-                raise
-            raise ModelRefused(f"Running the model takes more than {ARENA // 1024**3} GiB.") from error
+            given = {name: array.astype(other[name]) if name in other else array for name, array in feed.items()}
+            outputs: Outputs = session.run(None, given)
+        except Exception as error:  # broad: as above
+            if "arena" in str(error):
+                raise ModelRefused(f"Running the model takes more than {ARENA // 1024**3} GiB.") from error
+            raise ModelUnsupported(f"The runtime cannot run the model: {graphs.first_line(error)}") from error
         return outputs
 
     return run
@@ -109,102 +115,86 @@ def _has_arena() -> bool:
     return True
 
 
-def _load(path: Path) -> onnx.ModelProto:
+def _try(model: onnx.ModelProto) -> tuple[int | None, Feed, Outputs]:
+    """Run the model once: what fails later should fail in the first stage, with the operator's name.
+
+    Returns 1 if its integers must be zero (below 1), what it ran with, and what came out.
+    """
+    run = load(model.SerializeToString(), exactly=True)
+    report = graphs.report(model)
+    below, feed = None, samples.synthetic_feeds(report.inputs, [0], None)[0]
     try:
-        model: onnx.ModelProto = onnx.ModelProto.FromString(path.read_bytes())
-        for tensor in _tensors(model):
-            if tensor.data_location == TensorProto.EXTERNAL:  # libraries would look for it in the current folder
-                raise ModelRefused("Its weights are in another file; send it as one.")
-            if tensor.data_type == TensorProto.STRING:
-                raise ModelRefused(f"Its tensor {tensor.name!r} holds text, which no hardware can hold.")
-        onnx.checker.check_model(model, full_check=True)
+        outputs = run(feed)
+    except ModelUnsupported:
+        if all(each.dtype.kind not in "iu" for each in feed.values()):
+            raise
+        below = 1  # perhaps they are indices, and out of bounds
+        feed = samples.synthetic_feeds(_limit(report, below).inputs, [0], None)[0]
+        outputs = run(feed)
+    makers = {name: node.op_type for node in model.graph.node for name in node.output}
+    for value, output in zip(model.graph.output, outputs, strict=True):
+        if getattr(output, "dtype", np.dtype(object)).kind not in "fiub":
+            by = makers.get(value.name, "unknown")
+            raise ModelUnsupported(f"Its output {value.name!r} of the operator {by} is not a tensor of numbers.")
+    return below, feed, outputs
+
+
+def _limit(report: Report, below: int | None) -> Report:
+    if below is None:
+        return report
+    integers = [replace(each, below=below) if each.type.startswith(("int", "uint")) else each for each in report.inputs]
+    return replace(report, inputs=integers)
+
+
+def _simplify(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    import onnxslim  # takes seconds to load
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    try:
+        slim: Any = onnxslim.slim(copy)
+        graphs.drop_weights_from_inputs(slim)
+        onnx.checker.check_model(slim)
+        found: onnx.ModelProto = onnx.shape_inference.infer_shapes(slim)
+    except Exception:  # broad: it raises anything, and the model can be converted without it
+        return None
+    same = [each.name for each in found.graph.output] == [each.name for each in model.graph.output]
+    return found if same and len(found.graph.input) == len(model.graph.input) else None
+
+
+def _fuse(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """With fewer transposes, and normalisation in the weights: what the runtime does before it runs a model.
+
+    It stays in standard operators. Models that were trained with the channels last need it: a convolution that is
+    scaled per channel afterwards loses most of its accuracy in int8.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fused.onnx"
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = str(path)
+        try:
+            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            made = onnx.load(path)
+            for unused in [each for each in made.opset_import if each.domain not in graphs.STANDARD]:
+                if all(node.domain != unused.domain for node in graphs.nodes_in(made.graph)):
+                    made.opset_import.remove(unused)
+            onnx.checker.check_model(made)
+            return onnx.shape_inference.infer_shapes(made)
+        except Exception:  # broad: the library raises anything, and the model can be converted without it
+            return None
+
+
+def _agrees(slim: onnx.ModelProto, feed: Feed, expected: Outputs) -> bool:
+    try:
+        outputs = load(slim.SerializeToString())(feed)
     except ModelRefused:
-        raise
-    except Exception as error:  # broad: an upload may contain anything, and the library raises anything
-        raise ModelRefused(f"It is not a sound ONNX model: {str(error).splitlines()[0][:300]}") from error
-    if not model.graph.node:
-        raise ModelRefused("The model does nothing: it has no node.")
-    return model
-
-
-def _tensors(message: Any) -> Iterator[TensorProto]:
-    """Every tensor that is written down anywhere in the model: weights, attributes, branches, functions."""
-    if isinstance(message, TensorProto):
-        yield message
-    for value in [value for field, value in message.ListFields() if field.message_type is not None]:
-        for each in _each(value):
-            yield from _tensors(each)
-
-
-def _check_sizes(model: onnx.ModelProto) -> None:
-    """Refuse a model that would need more memory than anybody has: the sizes are known before it runs."""
-    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    in_all = 0
-    for name, elements in _sizes(inferred.graph):
-        if elements > MOST_ELEMENTS:
-            raise ModelRefused(f"Its tensor {name!r} has {elements} elements (limit {MOST_ELEMENTS}).")
-        in_all += elements
-    if in_all > MOST_IN_ALL:
-        raise ModelRefused(f"Its tensors have {in_all} elements together (limit {MOST_IN_ALL}).")
-
-
-def _sizes(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:
-    """Names and elements of the tensors whose shape is known, those of branches and loops too."""
-    for tensor in graph.initializer:
-        yield tensor.name, math.prod(tensor.dims)
-    for sparse in graph.sparse_initializer:
-        yield sparse.values.name, math.prod(sparse.dims)
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        dims = value.type.tensor_type.shape.dim
-        yield value.name, math.prod(dim.dim_value if dim.HasField("dim_value") else 1 for dim in dims)
-    for inner in (each.g for node in graph.node for each in node.attribute if each.HasField("g")):
-        yield from _sizes(inner)
-
-
-def _each(value: Any) -> Iterable[Any]:
-    return [value] if hasattr(value, "ListFields") else value
-
-
-def _upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
-    try:
-        return onnx.version_converter.convert_version(model, OLDEST_OPSET)
-    except Exception as error:  # broad: as above
-        raise ModelRefused(f"Its operators are too old: {str(error).splitlines()[0][:300]}") from error
-
-
-def _fix_batch(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Set an open batch size to 1. The hardware needs fixed sizes, so any other open dimension is refused."""
-    weights = {tensor.name for tensor in model.graph.initializer}
-    for given in model.graph.input:
-        if given.name in weights:
-            continue
-        for i, dim in enumerate(given.type.tensor_type.shape.dim):
-            if dim.HasField("dim_value") and dim.dim_value > 0:
-                continue
-            if i > 0:
-                raise ModelRefused(f"The input {given.name!r} leaves its dimension {i} open; hardware needs a number.")
-            dim.Clear()
-            dim.dim_value = 1
-    for made in (*model.graph.output, *model.graph.value_info):
-        dims = made.type.tensor_type.shape.dim
-        if dims and not dims[0].HasField("dim_value"):
-            dims[0].Clear()
-            dims[0].dim_value = 1
-    return model
-
-
-def _report(model: onnx.ModelProto) -> Report:
-    weights = {tensor.name for tensor in model.graph.initializer}
-    return Report(
-        nodes=len(model.graph.node),
-        parameters=sum(int(np.prod(tensor.dims, dtype=np.int64)) for tensor in model.graph.initializer),
-        opset=next((found.version for found in model.opset_import if found.domain in ("", "ai.onnx")), 0),
-        inputs=[_tensor(given) for given in model.graph.input if given.name not in weights],
-        outputs=[_tensor(made) for made in model.graph.output],
-    )
-
-
-def _tensor(info: onnx.ValueInfoProto) -> Tensor:
-    kind = info.type.tensor_type
-    name = "float32" if kind.elem_type == TensorProto.FLOAT else str(helper.tensor_dtype_to_np_dtype(kind.elem_type))
-    return Tensor(info.name, name, [dim.dim_value for dim in kind.shape.dim])
+        return False
+    for a, b in zip(outputs, expected, strict=True):
+        if a.shape != b.shape:
+            return False
+        size = float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0)) if b.dtype.kind == "f" else 1.0
+        if b.dtype.kind == "f" and not np.allclose(a, b, rtol=CLOSE, atol=CLOSE * size, equal_nan=True):
+            return False
+    return True
