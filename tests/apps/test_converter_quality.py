@@ -331,6 +331,15 @@ def with_weights_as_inputs() -> onnx.ModelProto:
     return model
 
 
+def with_constants() -> onnx.ModelProto:
+    """Weights as Constant nodes."""
+    model = convolution()
+    for tensor in list(model.graph.initializer):
+        model.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
+    del model.graph.initializer[:]
+    return model
+
+
 def half() -> onnx.ModelProto:
     return convolution(kind=np.float16)
 
@@ -339,7 +348,7 @@ def batch_of_four() -> onnx.ModelProto:
     return convolution(shape=[4, 3, SIZE, SIZE])
 
 
-@pytest.mark.parametrize("make", [with_weights_as_inputs, half, batch_of_four])
+@pytest.mark.parametrize("make", [with_weights_as_inputs, with_constants, half, batch_of_four])
 def test_old_half_precision_and_batched_models_are_converted(
     packhorse: Bench, tmp_path: Path, pictures: list[File], make: Callable[[], onnx.ModelProto]
 ) -> None:
@@ -502,9 +511,29 @@ def test_a_method_can_be_chosen(tmp_path: Path, method: Any) -> None:
     assert found.per_channel
 
 
-def quantised(model: onnx.ModelProto, folder: Path, options: Options) -> toolchain.Quantisation:
+def test_rare_scores_are_not_clipped_as_outliers(tmp_path: Path) -> None:
+    """One in thousands of scores is high, as a detector's are, and percentiles would cut it off."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("Add", ["a", "b"], ["c"]),
+        helper.make_node("Sigmoid", ["c"], ["scores"]),
+        helper.make_node("MatMul", ["scores", "k"], ["y"]),
+    ]
+    side = 192
+    bias = np.full((1, 1, side, side), -9.0)
+    bias[0, 0, 4, 5] = 4.0
+    weights = [weight("w", np.full((1, 3, 1, 1), 0.01)), weight("b", bias), weight("k", np.eye(side))]
+    ends = [value("x", [1, 3, side, side])], [value("y", [1, 1, side, side])]
+
+    quantised(model_of(nodes, *ends, weights), tmp_path, Options(calibration="percentile"), side)
+
+    made = session(onnx.load(tmp_path / "out.bie")).run(None, {"x": np.zeros((1, 3, side, side), np.float32)})[0]
+    assert made[0, 0, 4, 5] > 0.9
+
+
+def quantised(model: onnx.ModelProto, folder: Path, options: Options, side: int = SIZE) -> toolchain.Quantisation:
     tools = toolchain.toolchains()["open"]
-    feeds = samples.synthetic_feeds([Tensor("x", "float32", [1, 3, SIZE, SIZE])], range(12), None)
+    feeds = samples.synthetic_feeds([Tensor("x", "float32", [1, 3, side, side])], range(12), None)
     tools.optimise(saved(model, folder), folder / "out.onnx", options)
     return tools.quantise(folder / "out.onnx", feeds[:8], feeds[8:], folder / "out.bie", options)
 

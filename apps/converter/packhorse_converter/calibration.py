@@ -20,6 +20,8 @@ from packhorse_converter.toolchain import Feed, Method, Outputs, Runner
 BINS = 2048
 MOST_AT_ONCE = 2**25
 """Elements of the tensors that one run returns: 128 MiB of float32."""
+NARROW = 1e-5
+"""A range that is narrower than this part of its values is a single value."""
 PERCENTILES = (99.99, 99.9)
 STEPS = 255
 """Differences between the levels of int8."""
@@ -55,7 +57,7 @@ def observe(model: onnx.ModelProto, samples: Sequence[Feed], load: Load) -> dict
         counts = {name: np.zeros(BINS, np.int64) for name in limits}
         for name, values in _values(run, names, samples):
             low, high = limits[name]
-            if low < high:
+            if high - low > NARROW * max(abs(low), abs(high)):
                 counts[name] += np.histogram(values, BINS, (low, high))[0]
         found |= {name: Histogram(*limits[name], counts[name]) for name in limits}
     return found

@@ -60,6 +60,7 @@ def normalise(model: onnx.ModelProto, input_shape: list[int] | None) -> tuple[on
     """The model in float32, with current operators and fixed shapes, and warnings. May change the model."""
     warnings = []
     drop_weights_from_inputs(model)
+    _constants_to_weights(model.graph)
     if converted := _to_float32(model):
         warnings.append(f"The model was in {converted} and was converted to float32 before it was quantised.")
     if opset(model) < OLDEST_OPSET:
@@ -136,6 +137,15 @@ def drop_weights_from_inputs(model: onnx.ModelProto) -> None:
     kept = true_inputs(model)
     del model.graph.input[:]
     model.graph.input.extend(kept)
+
+
+def _constants_to_weights(graph: onnx.GraphProto) -> None:
+    """Weights that are written down as Constant nodes: the quantiser looks for them among the initializers."""
+    for node in [each for each in graph.node if each.op_type == "Constant" and each.domain in STANDARD]:
+        if [each.name for each in node.attribute] == ["value"]:
+            graph.initializer.append(node.attribute[0].t)
+            graph.initializer[-1].name = node.output[0]
+            graph.node.remove(node)
 
 
 def bind_shapes(model: onnx.ModelProto, input_shape: list[int] | None) -> None:

@@ -36,6 +36,8 @@ MOST_SELECTION = 16
 """Samples that a choice is based on."""
 IN_FLOAT = {"Softmax"}
 """Operators that stay in float: with 256 levels, most probabilities would be zero."""
+BOUNDED = {"Sigmoid", "HardSigmoid"}
+"""Rare large values before and after them are no outliers: of a detector's scores, they are the few that count."""
 WITH_WEIGHTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 EXACT = 60.0
 """dB of an output that is as good as exact: more would hide the other outputs."""
@@ -54,6 +56,8 @@ def quantise(
     wanted = [exact[0](feed) for feed in chosen]
     histograms = calibration.observe(model, samples, lambda each: load(each.SerializeToString()))
     excluded = _unequal_concats(model.graph, histograms)
+    scores = {each.name for each in model.graph.output}
+    scores |= {name for node in model.graph.node if node.op_type in BOUNDED for name in (*node.input, *node.output)}
 
     def measure(made: onnx.ModelProto) -> float:
         run = load(made.SerializeToString())
@@ -63,6 +67,7 @@ def quantise(
     best: tuple[float, str, onnx.ModelProto, Ranges] | None = None
     for name, method, percentile in calibration.candidates(options.calibration):
         ranges = calibration.ranges(histograms, method, percentile)
+        ranges |= {name: (histograms[name].low, histograms[name].high) for name in scores if name in histograms}
         made = _insert(model, ranges, excluded)
         if best is None:
             _require_int8(model, made)
@@ -168,7 +173,19 @@ def _warn(found: Share) -> list[str]:
 
 
 def _insert(model: onnx.ModelProto, ranges: Ranges, excluded: Iterable[str]) -> onnx.ModelProto:
-    """The model with quantise and dequantise nodes."""
+    """The model with quantise and dequantise nodes. A kind of operator that the library fails on stays in float."""
+    kinds = sorted({node.op_type for node in model.graph.node} & {*QDQRegistry, *QLinearOpsRegistry} - IN_FLOAT)
+    first: Exception | None = None
+    for left_out in ("", *(kind for kind in kinds if kind not in WITH_WEIGHTS), *WITH_WEIGHTS):
+        try:
+            return _insert_for(model, ranges, excluded, [kind for kind in kinds if kind != left_out])
+        except Exception as error:  # broad: the library raises anything
+            first = first or error
+    assert first is not None
+    raise ModelUnsupported(f"The model cannot be quantised: {graphs.first_line(first)} Operators: {', '.join(kinds)}.")
+
+
+def _insert_for(model: onnx.ModelProto, ranges: Ranges, excluded: Iterable[str], kinds: list[str]) -> onnx.ModelProto:
     logging.getLogger().setLevel(logging.ERROR)  # it warns that the model should be optimised, which it is
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -182,16 +199,11 @@ def _insert(model: onnx.ModelProto, ranges: Ranges, excluded: Iterable[str]) -> 
         TensorsData(CalibrationMethod.MinMax, limits),
         [],
         list(excluded),
-        sorted({*QDQRegistry, *QLinearOpsRegistry} - IN_FLOAT),
+        kinds,
         {},
     )
-    try:
-        quantizer.quantize_model()
-        quantizer.model.topological_sort()
-    except Exception as error:  # broad: the library raises anything
-        named = next((node.op_type for node in model.graph.node if node.name and node.name in str(error)), None)
-        by = f" at its operator {named}" if named else ""
-        raise ModelUnsupported(f"The model cannot be quantised{by}: {graphs.first_line(error)}") from error
+    quantizer.quantize_model()
+    quantizer.model.topological_sort()
     made: onnx.ModelProto = quantizer.model.model
     return made
 
