@@ -576,6 +576,18 @@ def test_float_layers_are_reported_with_what_they_gained(tmp_path: Path, monkeyp
     assert (found.share.weights < 1, found.share.float_operators["Conv"]) == (True, 1)
 
 
+def test_a_tensor_that_hardly_changes_is_calibrated(tmp_path: Path) -> None:
+    model = model_of(
+        [helper.make_node("Add", ["x", "b"], ["y"])], [value("x", [1, 8])], [value("y", [1, 8])], [weight("b", 1000.0)]
+    )
+    feeds = [{"x": np.full((1, 8), i * 1e-3, np.float32)} for i in range(30)]
+
+    found = calibration.observe(model, feeds, lambda each: load(each.SerializeToString()))
+
+    assert found["y"].low == 1000.0
+    assert calibration.ranges(found, "entropy")["y"] == (found["y"].low, found["y"].high)
+
+
 def test_calibration_holds_few_tensors_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = onnx.shape_inference.infer_shapes(convolution())
     feeds = samples.synthetic_feeds([Tensor("x", "float32", [1, 3, SIZE, SIZE])], range(3), None)

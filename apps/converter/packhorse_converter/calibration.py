@@ -20,7 +20,7 @@ from packhorse_converter.toolchain import Feed, Method, Outputs, Runner
 BINS = 2048
 MOST_AT_ONCE = 2**25
 """Elements of the tensors that one run returns: 128 MiB of float32."""
-NARROW = 1e-5
+NARROW = 1e-3
 """A range that is narrower than this part of its values is a single value."""
 PERCENTILES = (99.99, 99.9)
 STEPS = 255
