@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from packhorse.testing import Bench, BenchJob
-from packhorse_speech import audio, audio_file, azure, evaluate, providers
+from packhorse_speech import audio, audio_file, azure, evaluate, providers, ssml
 from packhorse_speech.app import Assignment, Dialogue, Turn, assigned, dialogue, speak
 from packhorse_speech.espeak import LANGUAGES, MEN, WOMEN, Espeak, spell_decimals
 from tests.apps.audio_analysis import phrases, pitch, read_audio
@@ -157,9 +157,10 @@ def test_a_lost_turn_is_synthesised_again_and_the_others_are_not(packhorse: Benc
         ({"turns": turns("<speak>hello <audio src='a'/></speak>")}, "turn 0: <audio> is not supported; supported are"),
         ({"turns": turns("hello <break time='1s'>")}, "turn 0: the markup is not well-formed"),
         ({"turns": turns("<break onstart='x'/>hello")}, "turn 0: <break> does not take 'onstart'"),
+        ({"turns": turns("hello <break time='11s'/>")}, "turn 0: the time of <break> must be at most 10s"),
         ({"turns": turns("<!DOCTYPE a><speak>a</speak>")}, "turn 0: comments, declarations"),
     ],
-    ids=["twice", "some", "silent", "speakers", "element", "malformed", "attribute", "doctype"],
+    ids=["twice", "some", "silent", "speakers", "element", "malformed", "attribute", "break", "doctype"],
 )
 def test_what_only_a_look_at_all_of_it_can_tell_fails_at_once_and_says_why(
     packhorse: Bench, wrong: dict[str, Any], why: str
@@ -235,6 +236,21 @@ def test_markup_is_followed_and_not_read_aloud(packhorse: Bench) -> None:
     assert spelled > 2 * word
     assert compared > word
     assert plain < stressed < 1.5 * plain
+
+
+@pytest.mark.parametrize("time", ["1000000s", "10001ms", "10.1s", "1e9s", "-1s", "10", "soon", ""])
+def test_a_break_that_is_too_long_or_has_no_time_is_refused(time: str) -> None:
+    with pytest.raises(ssml.InvalidSsml, match="at most 10s"):
+        ssml.document(f"<break time='{time}'/>")
+
+
+@pytest.mark.parametrize("time", ["10s", "10000ms", ".5s", "1.5s", "0s"])
+def test_a_break_of_up_to_ten_seconds_is_accepted(time: str) -> None:
+    assert ssml.document(f"<break time='{time}'/>") is not None
+
+
+def test_stages_that_hold_audio_have_a_memory_limit() -> None:
+    assert {name for name, stage in dialogue.stages.items() if stage.plan.memory} == {"speak", "join"}
 
 
 def test_the_document_of_the_design_works_as_it_stands(packhorse: Bench) -> None:

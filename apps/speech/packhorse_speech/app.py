@@ -14,6 +14,7 @@ from packhorse_speech import audio, audio_file, azure, providers, ssml
 from packhorse_speech.providers import Provider, Samples, SsmlProvider, VaryingProvider
 
 MOST_TURNS = 1000
+MEMORY = "4GB"
 PAUSE = 0.5
 """Seconds for a turn in which there is nothing to say, such as "..." or an emoji."""
 
@@ -118,7 +119,7 @@ def cast(ctx: Context, p: Dialogue) -> list[Line]:
     return [_line(turn, i, voices[turn.speaker], p) for i, turn in enumerate(turns)]
 
 
-@dialogue.stage(queue="speech", retries=3, timeout="10m", elements=MOST_TURNS, weight=8)
+@dialogue.stage(queue="speech", retries=3, timeout="10m", elements=MOST_TURNS, weight=8, memory=MEMORY)
 def speak(ctx: Context, p: Dialogue, line: Line = each(cast)) -> Spoken:
     began = time.monotonic()
     provider = providers.providers()[p.provider]
@@ -131,7 +132,7 @@ def speak(ctx: Context, p: Dialogue, line: Line = each(cast)) -> Spoken:
     return Spoken(File(path), round((time.monotonic() - began) * 1000), is_silent)
 
 
-@dialogue.stage(retries=3, timeout="10m")
+@dialogue.stage(retries=3, timeout="10m", memory=MEMORY)
 def join(ctx: Context, p: Dialogue, turns: list[Spoken] = gather(speak), lines: list[Line] = needs(cast)) -> Recording:
     began = time.monotonic()
     if all(turn.is_silent for turn in turns):

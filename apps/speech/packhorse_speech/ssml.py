@@ -18,6 +18,9 @@ ALLOWED = {
 """Elements that are honoured, with their attributes."""
 READ_AS = {"spell-out": "characters", "verbatim": "characters", "telephone": "digits"}
 """Values of `interpret-as` under the name that the engine knows."""
+LONGEST_BREAK = 10.0
+"""Seconds. Silence takes as much memory as speech, and costs the sender only a few characters."""
+TIME = re.compile(r"(\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})(ms|s)", re.ASCII)
 MARKUP = re.compile(r"<\s*/?\s*(?:speak|break|prosody|say-as|emphasis|sub)\b[^<>]*>")
 
 
@@ -55,5 +58,13 @@ def _check(element: ElementTree.Element) -> None:
     element.attrib.update(attributes)
     if element.tag == "say-as" and "interpret-as" in attributes:
         element.set("interpret-as", READ_AS.get(attributes["interpret-as"], attributes["interpret-as"]))
+    if element.tag == "break" and "time" in attributes:
+        _check_break(attributes["time"])
     if element.tag == "speak":
         element.attrib.pop("lang", None)  # the voice decides
+
+
+def _check_break(time: str) -> None:
+    found = TIME.fullmatch(time)
+    if found is None or float(found[1]) / (1000 if found[2] == "ms" else 1) > LONGEST_BREAK:
+        raise InvalidSsml(f"the time of <break> must be at most {LONGEST_BREAK:.0f}s, such as 500ms or 1.5s")
