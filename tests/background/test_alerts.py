@@ -25,7 +25,7 @@ from packhorse.store.base import Store
 from packhorse.store.collections.failures import add_action, dismiss_group, take_actions
 from packhorse.store.collections.webhooks import add_endpoint, list_deliveries, settle_delivery, take_deliveries
 from tests.background.test_bulk_actions import Killed, dying
-from tests.contract.builders import ONE
+from tests.contract.builders import ONE, plan, stage
 from tests.contract.failures import BY_ANN, failing, failing_many, only_group, wrong
 from tests.contract.keys import endpoint
 from tests.contract.stores import Clock
@@ -238,22 +238,72 @@ async def test_every_failure_of_a_pipeline_that_asks_for_it_is_told_with_its_rec
     assert (len(messages), told[0]["error_code"], told[0]["attempts"]) == (3, "BROKEN", 1)
 
 
+async def die(*_: object) -> None:
+    raise Killed
+
+
+async def delivered(store: Store) -> list[dict[str, Any]]:
+    """What the webhooks get now; the outbox has nothing of it afterwards."""
+    taken = await take_deliveries(store, 10, 60.0)
+    for delivery in taken:
+        await settle_delivery(store, delivery, next_at=None)
+    return [json.loads(each.body) for each in taken]
+
+
 async def test_many_failures_in_a_short_time_are_told_once_in_that_time(store: Store, clock: Clock) -> None:
     await add_endpoint(store, endpoint())
     await failing_many(store, wrong("One."), wrong("Two."), plan=RATE)
     await made(store).tick()
-    below = await posted(store)
+    below = await delivered(store)
 
     await failing_many(store, wrong("Three."), wrong("Four."), plan=RATE)
     await made(store).tick()
+    [message] = await delivered(store)
     await failing(store, wrong("Five."), plan=RATE)
     await made(store).tick()
 
-    [message] = await posted(store)
-    assert below == []
+    assert await delivered(store) == below == []
     assert (message["type"], message["data"]["pipeline"]) == ("failure.rate", "convert")
     assert message["data"]["rate"] == {"failures": 3, "seconds": 86_400.0}
     assert [failure["message"] for failure in message["data"]["failures"]] == ["Three.", "Four."]
+
+
+async def test_a_tenant_gets_messages_about_rates_only_so_often_and_the_rest_later(store: Store, clock: Clock) -> None:
+    await add_endpoint(store, endpoint())
+    for n in range(MESSAGES + 1):
+        each = plan(stage("only"), pipeline=f"convert{n}", alerts=AlertRate(2, 30.0))
+        await failing_many(store, wrong("One."), wrong("Two."), plan=each)
+    await made(store).tick()
+    early = await delivered(store)
+    clock.forward(120.0)
+    await made(store).tick()
+
+    assert len(early) == MESSAGES
+    assert len(await delivered(store)) == 1
+
+
+@pytest.mark.parametrize("at", ["posting", "command"])
+async def test_a_rate_alert_survives_the_death_of_its_worker(
+    store: Store, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    await add_endpoint(store, endpoint())
+    await failing_many(store, wrong("One."), wrong("Two."), wrong("Three."), plan=RATE)
+    command = written(tmp_path / "told")
+    with monkeypatch.context() as patch:
+        if at == "posting":
+            patch.setattr(crashpoints, "hook", dying("alert.posted"))
+        else:
+            patch.setattr(alerts, "run", die)
+        with pytest.raises(Killed):
+            await made(store, command).tick()
+    if at == "command":
+        assert len(await delivered(store)) == 1
+    clock.forward(2 * HOLD)
+    await made(store, command).tick()
+    await made(store, command).tick()
+
+    assert [message["type"] for message in said(tmp_path / "told")] == ["failure.rate"]
+    assert len(await delivered(store)) == (at == "posting")
 
 
 async def test_a_command_that_failed_is_told_of_the_same_failures_again(store: Store, tmp_path: Path) -> None:

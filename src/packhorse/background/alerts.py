@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from packhorse.background.failures import run_or_postpone
 from packhorse.core import json
-from packhorse.core.failures import Alarm, FailureAction
+from packhorse.core.failures import Alarm, FailureAction, put_action
 from packhorse.core.webhooks import NO_JOB, Delivery, webhook_delay
 from packhorse.crashpoints import reach
 from packhorse.host import child_environment
@@ -80,10 +80,15 @@ class Alerts:
     async def _send(self, alarms: Alarms) -> None:
         """One message for all alerts of one tenant and kind."""
         first, alarm = alarms[0]
-        if alarm.is_quiet or (alarm.kind == "rate" and not await self._is_reached(alarms)):
+        if alarm.is_quiet:
             await self._settle(alarms, due_at=None)
             return
-        if not alarm.is_posted and alarm.rate is None:
+        if alarm.kind == "rate" and not (alarm.is_admitted or alarm.is_posted):
+            if not await self._is_due(alarms):
+                await self._settle(alarms, due_at=None)
+                return
+            alarms = await self._keep(alarms, is_admitted=True)
+        if not alarm.is_posted and alarm.kind != "recorded":
             spent = await self._store.spend([Charge(f"alert:{quote(first.tenant, safe='')}", 1, MESSAGES, MINUTE)])
             if spent.refused is not None:
                 await self._settle(alarms, due_at=self._store.now() + spent.wait)
@@ -94,32 +99,27 @@ class Alerts:
             return
         if not alarm.is_posted:  # with the same ids if it is repeated, so that a receiver can recognise a duplicate
             at = self._store.now()
-            id = f"failure.{_message_id(alarms, at)}"
+            id = f"failure.{_message_id(alarms)}"
             endpoints = await webhook_targets(self._store).of(first.tenant)
             messages = [Delivery(f"{id}.{to}", to, NO_JOB, 0, at, next_at=at, body=body.decode()) for to in endpoints]
             await post_deliveries(self._store, messages)
             reach("alert.posted")
-        is_run = bool(self._command) and await self._is_first(first, alarm)
-        trouble = await run(self._command, body) if is_run else None
-        due_at = None if trouble is None else self._next_try(alarms, trouble)
-        await self._settle(alarms, due_at=due_at, is_posted=True)
+            if self._command:
+                alarms = await self._keep(alarms, is_posted=True)
+        trouble = await run(self._command, body) if self._command else None
+        await self._settle(alarms, due_at=None if trouble is None else self._next_try(alarms, trouble))
 
-    async def _is_reached(self, alarms: Alarms) -> bool:
-        """Count the failures; whether they reach the rate of their pipeline."""
+    async def _is_due(self, alarms: Alarms) -> bool:
+        """Count the failures; whether they reach the rate of their pipeline, and are the first in its time to do so."""
         action, alarm = alarms[0]
-        if alarm.is_posted or alarm.rate is None:
+        if alarm.rate is None:
             return True
-        limit, per = alarm.rate
-        charge = Charge(f"alertrate:{_place(action, alarm)}", 1, limit - 1, per)
-        spent = [await self._store.spend([charge]) for _ in alarms]
-        return any(each.refused is not None for each in spent)
-
-    async def _is_first(self, action: FailureAction, alarm: Alarm) -> bool:
-        """Whether the command was not run for this rate in that time."""
-        if alarm.kind != "rate" or alarm.is_posted or alarm.rate is None:
-            return True
-        spent = await self._store.spend([Charge(f"alertsent:{_place(action, alarm)}", 1, 1, alarm.rate[1])])
-        return spent.refused is None
+        (limit, per), place = alarm.rate, _place(action, alarm)
+        spent = [await self._store.spend([Charge(f"alertrate:{place}", 1, limit - 1, per)]) for _ in alarms]
+        if all(each.refused is None for each in spent):
+            return False
+        sent = await self._store.spend([Charge(f"alertsent:{place}", 1, 1, per)])
+        return sent.refused is None
 
     async def _message(self, alarms: Alarms) -> bytes | None:
         """None if what it is about does not exist any more."""
@@ -156,34 +156,42 @@ class Alerts:
             log.alert_given_up(len(alarms), trouble)
         return None if pause is None else now + pause
 
-    async def _settle(self, alarms: Alarms, *, due_at: float | None, is_posted: bool = False) -> None:
-        async def settle(action: FailureAction, alarm: Alarm) -> None:
-            body = json.encode(replace(alarm, is_posted=alarm.is_posted or is_posted))
-            await settle_action(self._store, action, due_at=due_at, body=body)
+    async def _keep(self, alarms: Alarms, **facts: bool) -> Alarms:
+        """Store what was decided, before it is carried out, and hold them for longer.
 
-        await asyncio.gather(*(settle(*each) for each in alarms))
+        Raises Conflict if another worker has one of them since.
+        """
+        due_at = self._store.now() + self._hold
+        kept = [replace(alarm, **facts) for _, alarm in alarms]
+        actions = [
+            replace(action, body=json.encode(alarm), due_at=due_at)
+            for (action, _), alarm in zip(alarms, kept, strict=True)
+        ]
+        stamps = await self._store.put([put_action(each) for each in actions], quiet=True)
+        held = [replace(action, stamp=stamp) for action, stamp in zip(actions, stamps, strict=True)]
+        return list(zip(held, kept, strict=True))
+
+    async def _settle(self, alarms: Alarms, *, due_at: float | None) -> None:
+        await asyncio.gather(*(settle_action(self._store, action, due_at=due_at) for action, _ in alarms))
 
 
-def _group_key(alarm: tuple[FailureAction, Alarm]) -> tuple[str, str, bool, bool, str]:
+def _group_key(alarm: tuple[FailureAction, Alarm]) -> tuple[str, str, bool, bool, bool, str]:
     action, body = alarm
-    return action.tenant, body.kind, body.is_posted, body.is_quiet, body.pipeline
+    return action.tenant, body.kind, body.is_posted, body.is_admitted, body.is_quiet, body.pipeline
 
 
 def _place(action: FailureAction, alarm: Alarm) -> str:
     return f"{quote(action.tenant, safe='')}:{quote(alarm.pipeline, safe='')}"
 
 
-def _message_id(alarms: Alarms, now: float) -> str:
-    """The same for a message that is repeated: the outbox takes it once.
+def _message_id(alarms: Alarms) -> str:
+    """The same for a message that is repeated.
 
-    Of a rate there is one message in its time. When a worker dies that was sending failures, they may be sent together
+    When a worker dies that was sending failures, they may be sent together
     with others: that is another message.
     """
-    action, alarm = alarms[0]
     ids = [each.failure_id for _, each in alarms]
-    if alarm.kind == "rate" and alarm.rate is not None:
-        return f"rate.{_place(action, alarm)}.{int(now // alarm.rate[1])}"
-    return ids[0] if alarm.rate is None else f"{ids[0]}.{sha256(' '.join(ids).encode()).hexdigest()[:16]}"
+    return ids[0] if alarms[0][1].rate is None else f"{ids[0]}.{sha256(' '.join(ids).encode()).hexdigest()[:16]}"
 
 
 def _messages(alarms: Alarms) -> list[Alarms]:

@@ -228,6 +228,7 @@ class Alarm(Struct, frozen=True, omit_defaults=True):
     pipeline: str = ""
     rate: tuple[int, float] | None = None
     is_quiet: bool = False  # people are not told of it: its pipeline alerts by a rate
+    is_admitted: bool = False  # it was counted, and the message of its rate is due: it is not counted again
 
 
 class _Body(Struct, frozen=True):
