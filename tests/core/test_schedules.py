@@ -299,7 +299,8 @@ def test_a_result_that_has_something_else_there_says_nothing(result: bytes) -> N
     assert schedules.summarize(result) == schedules.Summary()
 
 
-def test_a_long_message_of_a_result_is_cut() -> None:
-    found = schedules.summarize(json.encode({"message": "x" * 5000, "output": {"job_id": "j", "artifact": "a"}}))
+@pytest.mark.parametrize(("artifact", "kept"), [("a", 3), ("a" * 5000, 0)])
+def test_a_long_message_of_a_result_is_cut_to_what_its_output_leaves(artifact: str, kept: int) -> None:
+    found = schedules.summarize(json.encode({"message": "x" * 5000, "output": {"job_id": "j", "artifact": artifact}}))
 
-    assert (len(found.message), found.address) == (schedules.MAX_SUMMARY, "")
+    assert (len(found.message), len(found.address)) == (schedules.MAX_SUMMARY - kept, kept)

@@ -145,12 +145,14 @@ class Summary(Struct, frozen=True):
 
 
 def summarize(result: bytes) -> Summary:
-    """Empty for a result that is no object, or has something else under these names."""
+    """Empty for a result that is no object, or has something else under these names. A long message is cut."""
     try:
         found = json.decode(result, Summary)
     except ValueError:
         return Summary()
-    return found if len(found.message) + len(found.address) <= MAX_SUMMARY else Summary(found.message[:MAX_SUMMARY])
+    if len(found.address) > MAX_SUMMARY:
+        return Summary(found.message[:MAX_SUMMARY])
+    return Summary(found.message[: MAX_SUMMARY - len(found.address)], found.output)
 
 
 class Declared(Struct, frozen=True):
