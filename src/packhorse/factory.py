@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from packhorse.blobs import open_blobs
 from packhorse.blobs.base import Blobs
-from packhorse.errors import SettingError, StoreUnavailable
+from packhorse.errors import SettingError
 from packhorse.jobs.deployment import claim
 from packhorse.jobs.promote import Destination, InBlobs
-from packhorse.log import log
 from packhorse.settings import REDIS_PREFIX, Settings, without_secrets
 from packhorse.store.base import Store
 
@@ -110,27 +108,6 @@ async def open_both(settings: Settings) -> tuple[Store, Blobs]:
         await blobs.close()
         raise
     return store, blobs
-
-
-async def install_views(store: Store, settings: Settings) -> None:
-    """Carry out `postgres.sql` of the app's package, on PostgreSQL only. A failure is logged: jobs do without it.
-
-    The package is found, not imported: a process that has the store's password runs no code of an app.
-    """
-    package = settings.app.partition(":")[0].partition(".")[0]
-    if _kind(settings.store) != "postgres" or not package.isidentifier() or settings.app.endswith(".py"):
-        return
-    from packhorse.store.postgres import PostgresStore
-
-    spec = find_spec(package)
-    scripts = [Path(folder) / "postgres.sql" for folder in spec.submodule_search_locations or ()] if spec else []
-    for script in scripts:
-        if script.is_file() and isinstance(store, PostgresStore):
-            try:
-                if await store.install(package, script.read_text()):
-                    log.views_installed(package)
-            except StoreUnavailable as error:
-                log.views_missing(package, str(error))
 
 
 def address_of(settings: Settings) -> str:

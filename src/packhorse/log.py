@@ -128,15 +128,6 @@ class Log:
         sentence = "worker {worker} serves {slots} from store {store}"
         _say(INFO, "worker_started", sentence, worker=worker, slots=slots, store=store)
 
-    def views_installed(self, package: str) -> None:
-        _say(INFO, "views_installed", "carried out postgres.sql of {package}", package=package)
-
-    def views_missing(self, package: str, reason: str) -> None:
-        sentence = (
-            "the views of {package} are missing or old: {reason}. Let a role that may create them run a worker once"
-        )
-        _say(WARNING, "views_missing", sentence, package=package, reason=reason)
-
     def worker_drains(self, running: int, seconds: float) -> None:
         stages = counted(running, "running stage")
         sentence = f"stopping: claiming no more tasks, waiting up to {{seconds:.0f}} s for {stages}"

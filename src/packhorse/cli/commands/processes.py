@@ -18,7 +18,7 @@ from packhorse.cli.reloader import Watched
 from packhorse.cli.supervisor import Kept
 from packhorse.define.validation import list_some
 from packhorse.errors import AppMissing, PackhorseError, SeveralApps
-from packhorse.factory import install_views, open_both
+from packhorse.factory import open_both
 from packhorse.host import StageUser, hide_settings, require_free_port
 from packhorse.plurals import plural
 from packhorse.settings import PREFIX, Settings, dev_allow, dev_url, keep_dev_url, keep_secret_key
@@ -70,7 +70,6 @@ def worker(file: str | None = None, /, *, pace: Pace = Pace(), places: Places = 
 async def work(settings: Settings) -> None:
     store, blobs = await open_both(settings)
     try:
-        await install_views(store, settings)
         worker = Worker(store, blobs, settings, await describe(settings.app, StageUser.find(settings.stage_user)))
         stop, hurry = asyncio.Event(), asyncio.Event()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Self
@@ -97,31 +95,6 @@ class PostgresStore(Commits, Queue, Reads, Records, Counters, Failures, Statisti
             Finding("clock", abs(drift) < DRIFT, f"{drift:+.3f} s", CLOCKS),
             Finding("connections", used < 0.9 * most, f"{used} of {most}", "each process of packhorse takes up to six"),
         ]
-
-    async def install(self, package: str, script: str) -> bool:
-        """Carry out the script of an app's package, with the schema for @schema; False if that was done before.
-
-        A version of a script is carried out once, by one process, in one transaction.
-        """
-        version = hashlib.sha256(script.encode()).hexdigest()
-        filled = re.sub(r"@schema(\w*)", rf'"{self.address.schema}\1"', script)
-        try:
-            async with self._connections.session(MIGRATING) as session:
-                await session.run(BEGIN)
-                try:
-                    await session.value(SQL.lock, self.address.schema)
-                    await session.run(SQL.create_scripts)
-                    is_new: bool = await session.value(SQL.script, package) != version
-                    if is_new:
-                        await session.run(filled)
-                        await session.value(SQL.set_script, package, version)
-                    await session.commit()
-                except BaseException:
-                    await session.roll_back()
-                    raise
-        except asyncpg.PostgresError as error:
-            raise StoreUnavailable(f"PostgreSQL cannot carry out postgres.sql of {package}: {error}") from error
-        return is_new
 
 
 async def migrate(session: Session, schema: str, scripts: Sequence[tuple[int, str]] = MIGRATIONS) -> int:

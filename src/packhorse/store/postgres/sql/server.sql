@@ -1,6 +1,6 @@
 -- Purpose: the server itself: its clock, its settings, and the version of the schema. The scripts are in migrations/.
 -- Callers: store/postgres/store.py, connection.py (clock), watch.py (clock)
--- Tables:  version, scripts, and the server's catalogue
+-- Tables:  version, and the server's catalogue
 
 -- name: clock
 -- Also asked before there is a schema, so it does without the function `now`.
@@ -15,17 +15,6 @@ SELECT current_setting('server_version_num')::int4 AS version, current_setting('
 
 -- name: lock
 SELECT pg_advisory_xact_lock(hashtextextended('packhorse migrates ' || $1, 0));
-
--- name: create_scripts
--- Scripts of apps that were carried out here, each with the sum of its text.
-CREATE TABLE IF NOT EXISTS @scripts (package text PRIMARY KEY, sum text NOT NULL);
-
--- name: script
-SELECT sum FROM @scripts WHERE package = $1;
-
--- name: set_script
-INSERT INTO @scripts (package, sum) VALUES ($1, $2) ON CONFLICT (package) DO UPDATE SET sum = excluded.sum
-RETURNING package;
 
 -- name: has_schema
 -- Asked of the catalogue itself: to_regclass may answer from before we waited for the lock.
