@@ -320,6 +320,8 @@ UNREADABLE: dict[str, tuple[bytes, str, str]] = {
     "nan": (b'{"a": NaN}', "application/json", "BAD_JSON"),
     "open": (b"<rss><channel><title>Half", "text/xml", "BROKEN_FEED"),
     "no-feed": (b"<catalog/>", "application/rss+xml", "BAD_FEED"),
+    "marked": (b"<!doctype html><![ x ]><title>x</title>", "text/html", "BAD_PAGE"),
+    "marked-feed": (b"<rss><![ x ]><channel>", "text/xml", "BAD_FEED"),
     "nested": (b"<rss>" * 1000 + b"</rss>" * 1000, "text/xml", "BAD_FEED"),
     "bytes": (b'{"a": "' + b"\xff\xfe" * 40 + "né".encode() * 20 + b'"}', "application/json", "GUESSED_CHARSET"),
     "a-byte": (b'{"a": "' + b"a" * 500 + b'\xff"}', "application/json", "BAD_CHARSET"),

@@ -35,6 +35,7 @@ WARNINGS: Mapping[str, str] = {
     "BAD_IMAGE": "The file is declared as a picture, or begins like one, and cannot be read as one.",
     "IMAGE_TOO_LARGE": "The picture has more than 50 million pixels.",
     "BAD_JSON": "The file is declared as JSON and cannot be read as JSON.",
+    "BAD_PAGE": "The markup of the page, or of a text in a feed, cannot be read.",
     "BAD_FEED": "The file is declared as a feed and is none.",
     "BROKEN_FEED": "The feed is not well-formed XML. What could be made out was read.",
     "BAD_CHARSET": "Some characters do not exist in the charset. They were replaced by \ufffd.",

@@ -8,12 +8,11 @@ import re
 from html.entities import html5
 from html.parser import HTMLParser
 from typing import Any, NoReturn
-from urllib.parse import urljoin
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from packhorse import Permanent
-from packhorse_fetch.markup import plain
+from packhorse_fetch.markup import joined, parse, plain
 
 DEEPEST = 100
 """Elements inside each other; feeds have about five."""
@@ -136,15 +135,8 @@ def _link(element: Element) -> str | None:
     for link in element.findall("link"):
         to = link.get("href") or (link.text or "").strip()
         if to and link.get("rel", "alternate").lower() == "alternate":
-            return _joined(link.get(BASE, ""), to)
+            return joined(link.get(BASE, ""), to)
     return None
-
-
-def _joined(base: str, to: str) -> str:
-    try:
-        return urljoin(base, to.strip())
-    except ValueError:  # as "http://[x"
-        return to.strip()
 
 
 class _Builder:
@@ -158,7 +150,7 @@ class _Builder:
     def start(self, name: str, attributes: dict[str, str]) -> None:
         if len(self.open) >= DEEPEST:
             raise Permanent("Its elements are nested too deeply.", code="BAD_FEED")
-        own = _joined(self._bases[-1], attributes["xml:base"]) if "xml:base" in attributes else self._bases[-1]
+        own = joined(self._bases[-1], attributes["xml:base"]) if "xml:base" in attributes else self._bases[-1]
         self._bases.append(own)
         self.open.append(name)
         self.tree.start(name, {**attributes, BASE: own})
@@ -233,8 +225,7 @@ def _read_broken(text: str, url: str) -> Element | None:
     """None if there is nothing of a feed in it."""
     builder = _Builder(url)
     reader = _Lenient(builder)
-    reader.feed(text)
-    reader.close()
+    parse(reader, text, "BAD_FEED")
     if not builder.open:
         return None
     for name in builder.open[::-1]:

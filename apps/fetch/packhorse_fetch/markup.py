@@ -7,6 +7,8 @@ from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urljoin
 
+from packhorse import Permanent
+
 SILENT = ("script", "style", "template", "noscript")
 BLOCKS = (
     *("address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figure", "footer", "h1", "h2", "h3"),
@@ -22,13 +24,21 @@ FEEDS = ("application/rss+xml", "application/atom+xml", "application/rdf+xml", "
 SPACE = re.compile(r"\s+")
 
 
+def parse(reader: HTMLParser, text: str, code: str) -> None:
+    """Raises Permanent with the code for markup that the parser gives up on, as ``<![ x ]>``."""
+    try:
+        reader.feed(text)
+        reader.close()
+    except (AssertionError, ValueError, RecursionError) as error:
+        raise Permanent(f"Its markup cannot be read: {error}", code=code) from error
+
+
 def plain(text: str) -> str:
     """The text without tags and with entities decoded. A text without any is returned as it is."""
     if not MARKED.search(text):
         return text.strip()
     reader = _Plain()
-    reader.feed(text)
-    reader.close()
+    parse(reader, text, "BAD_PAGE")
     return SPACE.sub(" ", "".join(reader.said)).strip()
 
 
@@ -56,8 +66,7 @@ class _Plain(HTMLParser):
 def page(text: str, url: str = "") -> dict[str, Any]:
     """``{"title", "description", "language", "link", "image", "feeds": [{"title", "link"}]}``."""
     reader = _Page(url)
-    reader.feed(text)
-    reader.close()
+    parse(reader, text, "BAD_PAGE")
     meta, title = reader.meta, SPACE.sub(" ", "".join(reader.title)).strip()
     return {
         "title": title or meta.get("og:title"),
@@ -85,7 +94,7 @@ class _Page(HTMLParser):
         if tag == "html":
             self.language = self.language or given.get("lang") or given.get("xml:lang") or None
         elif tag == "base" and given.get("href"):
-            self._base = _joined(self._base, given["href"])
+            self._base = joined(self._base, given["href"])
         elif tag == "meta" and given.get("content"):
             name = given.get("name") or given.get("property") or given.get("http-equiv") or ""
             self.meta.setdefault(name.lower(), given["content"])
@@ -102,15 +111,15 @@ class _Page(HTMLParser):
             self.title.append(data)
 
     def _take_link(self, given: dict[str, str]) -> None:
-        rel, to = given.get("rel", "").lower().split(), _joined(self._base, given["href"])
+        rel, to = given.get("rel", "").lower().split(), joined(self._base, given["href"])
         if "canonical" in rel:
             self.link = self.link or to
         elif "alternate" in rel and given.get("type", "").lower() in FEEDS:
             self.feeds.append({"title": given.get("title") or None, "link": to})
 
 
-def _joined(base: str, to: str) -> str:
+def joined(base: str, to: str) -> str:
     try:
-        return urljoin(base, to)
+        return urljoin(base, to.strip())
     except ValueError:  # as "http://[x"
-        return to
+        return to.strip()

@@ -6,7 +6,7 @@ a version as any other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict
 
@@ -17,7 +17,7 @@ from packhorse.core import json
 from packhorse.core.plan import Status
 from packhorse.core.schedules import Schedule, Terms
 from packhorse.define.validation import NOT_VALID, invalid
-from packhorse.errors import EditedMeanwhile
+from packhorse.errors import EditedMeanwhile, ScheduleNotFound
 from packhorse.jobs import schedules
 from packhorse.jobs.catalog import Published
 from packhorse.jobs.schedules import ScheduleRequest
@@ -67,7 +67,9 @@ async def list_configs(services: Services, caller: Caller, *, cursor: str | None
 
 
 async def get(services: Services, caller: Caller, schedule_id: str) -> tuple[Document, int]:
-    """The document and its version. Raises ScheduleNotFound."""
+    """The document and its version. Raises ScheduleNotFound, also for a schedule that was deleted."""
+    if (await schedules.get(services, caller, schedule_id)).ended_at is not None:
+        raise ScheduleNotFound(schedule_id=schedule_id)
     found = await schedules.schedule(services, caller, schedule_id)
     return to_config(found), found["version"]
 
@@ -86,9 +88,14 @@ async def put(
     parameters = {name: value for name, value in given.items() if name not in OWN + TERMS}
     found = await schedules.find(services, caller, schedule_id)
     live = found if found is not None and found.ended_at is None else None
+    if found is not None and live is None and match is None and "updated_at" in values:
+        raise EditedMeanwhile(schedule_id=found.id, version=found.version)  # it was deleted since
     terms = {name: values[name] for name in TERMS if name in values}
     if terms.get("pipeline") is None:
         terms["pipeline"] = live.terms.pipeline if live else await _pipeline(services, parameters)
+    for each in await services.catalog.all():
+        if each.plan.pipeline == terms["pipeline"]:
+            check_names(each.names)
     if terms.get("user_id") is None and (caller.user or caller.default_user) is None:
         terms["user_id"] = live.terms.user if live else LOCAL_USER
     try:
@@ -102,6 +109,14 @@ async def put(
         services, caller, schedule_id, wanted, msgspec.json.encode(parameters), match
     )
     return to_config(document), document["version"], is_new
+
+
+def check_names(parameters: Collection[str]) -> None:
+    """Raises InvalidInput if a parameter of the pipeline has the name of a field of the schedule."""
+    taken = sorted(set(parameters) & {*OWN, *TERMS})
+    if taken:
+        message = "A parameter of the pipeline has the name of a field. Use PUT /schedules/{schedule_id} instead"
+        raise invalid(NOT_VALID, [{"field": name, "message": message} for name in taken])
 
 
 async def list_statuses(
