@@ -546,7 +546,7 @@ def test_a_key_that_the_server_repeats_is_masked_in_everything_we_write(packhors
 def test_keys_do_not_travel_where_everybody_can_read_them(packhorse: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ALLOW, raising=False)
 
-    job = failed(packhorse, "http://192.0.2.1/", params={"api_key": Secret("hush hush")})
+    job = failed(packhorse, "http://feeds.example/", params={"api_key": Secret("hush hush")})
 
     assert job.error is not None
     assert (job.error.code, "https" in job.error.message) == ("BLOCKED_ADDRESS", True)

@@ -74,6 +74,7 @@ class Guard:
 
     async def addresses(self, target: Target) -> list[Address]:
         """Addresses of the host. One address that is not allowed blocks the host."""
+        self.check(target)
         found = [target.literal] if target.literal is not None else list(await self._resolve(target.host))
         if not found:
             raise OutboundFailed(code="NOT_RESOLVED", host=target.host, reason="no name server knows it")
