@@ -93,7 +93,7 @@ def test_a_beginning_of_several_names_none_and_says_which(ask: Tell, client: Cli
     said = ask("cancel", begins)
 
     assert said.code == 3
-    assert f"{begins} may be several jobs:" in said.err
+    assert f"{begins} matches several jobs:" in said.err
     assert f"{ids[-1]} (add, pending)" in said.err
     assert {client.get(each)["status"] for each in ids} == {"pending"}
 

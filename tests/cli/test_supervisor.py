@@ -59,10 +59,10 @@ async def test_what_ends_is_started_again_later_each_time() -> None:
     kept = Kept("config", ["config", "--json"], heard)
 
     kept.start()
-    await heard.until("starting it again", times=3)
+    await heard.until("restarting", times=3)
     await kept.end()
 
-    again = [line.rpartition(" in ")[2] for line in heard.lines if "starting it again" in line]
+    again = [line.rpartition(" in ")[2] for line in heard.lines if "restarting" in line]
     assert again[:3] == ["0.1 s", "0.2 s", "0.4 s"]
 
 

@@ -521,4 +521,4 @@ async def test_a_flood_of_lines_is_cut_and_counted(store: Store, stand: MakeStan
     await on.resources.reporter.flush()
 
     lines = [found.text for found in await store.lines(on.claimed.job.id)]
-    assert lines == ["short", "... 1 lines held back ..."]
+    assert lines == ["short", "... 1 line held back ..."]

@@ -199,7 +199,7 @@ def test_empty_lines_are_not_free() -> None:
 def test_a_line_that_is_too_long_does_not_hold_back_a_shorter_one_of_the_same_read() -> None:
     throttle = Throttle(100, Clock(50.0))
 
-    assert throttle.admit(["x" * 100, "short"]) == ["... 1 lines held back ...", "short"]
+    assert throttle.admit(["x" * 100, "short"]) == ["... 1 line held back ...", "short"]
 
 
 def test_what_was_held_back_at_the_end_is_told_once() -> None:
