@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from httpx2._config import DEFAULT_TIMEOUT_CONFIG
 
+from packhorse import log
 from tests import batches, tiers
 
 TESTS = Path(__file__).parent
@@ -88,3 +91,26 @@ def pytest_collection_finish() -> None:
     """Ten thousand tests stay to the end: whoever looks for garbage need not look through them each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _logging_stays_as_it_was() -> Iterator[None]:
+    """A level left behind would silence what a later test of this process looks for in the log."""
+    before = _logging_state()
+    yield
+    after = _logging_state()
+    logging.disable(before["disabled"])
+    logging.getLogger().setLevel(before["root"])
+    log.logger.setLevel(before["packhorse"])
+    log.logger.disabled, log.logger.propagate = False, True
+    assert after == before, "this test leaves another logging set-up behind"
+
+
+def _logging_state() -> dict[str, Any]:
+    root, ours = logging.getLogger(), log.logger
+    return {
+        "disabled": root.manager.disable,
+        "root": root.level,
+        "packhorse": ours.level,
+        "enabled": not ours.disabled and ours.propagate,
+    }

@@ -344,6 +344,41 @@ def test_what_cannot_be_read_is_a_warning(tmp_path: Path, case: str) -> None:
     assert code in codes.WARNINGS
 
 
+@pytest.mark.parametrize("piece", ["<!--", "<![CDATA[", "<![if", "<!", "<?", "</", "<a ", "<!--a-->", "&#1"])
+@pytest.mark.parametrize(
+    "begin", ["<!doctype html>", "<rss><channel>", "<rss><channel><title><p>", "<rss><title>]]>]>"]
+)
+def test_markup_that_nobody_closes_is_read_once(tmp_path: Path, begin: str, piece: str) -> None:
+    """A reader that looks for each end anew would be at it for hours."""
+    found = looked_into(tmp_path, f"{begin}{piece * 100_000}".encode(), "text/html" if "html" in begin else "text/xml")
+
+    assert found.kind == ("page" if "html" in begin else "feed")
+
+
+def test_one_broken_summary_leaves_a_feed_readable(tmp_path: Path) -> None:
+    summary = "<description>&lt;b&gt;bold&lt;/b&gt; &lt;![ x ]&gt; end</description>"
+    feed = f"<rss><channel><title>T</title><item><title>one</title>{summary}</item></channel></rss>"
+
+    found = looked_into(tmp_path, feed.encode(), "text/xml", title="entries[0].title", text="entries[0].summary")
+
+    assert found.fields == {"title": "one", "text": "bold end"}
+    assert found.warnings == []
+
+
+def test_only_the_head_of_a_large_page_and_no_huge_document_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packhorse_fetch.examine.LARGEST", 100)
+    monkeypatch.setattr("packhorse_fetch.examine.PAGE", 100)
+
+    page = looked_into(tmp_path, b"<!doctype html><title>News</title>" + b" " * 100 + b"<base href=x>", "text/html")
+    data = looked_into(tmp_path, b'{"a": 1}' + b" " * 100, "application/json", a="a")
+
+    assert page.fields is not None
+    assert (page.fields["title"], page.warnings) == ("News", [])
+    assert ([each.code for each in data.warnings], data.missing) == (["NOT_READ"], ["a"])
+
+
 def test_the_original_is_kept_and_said_to_be_stored_though_it_cannot_be_read(packhorse: Bench, server: Web) -> None:
     server.answer = answering(200, b'{"a":', content_type="application/json")
 

@@ -11,6 +11,10 @@ import msgspec
 from packhorse import Permanent
 from packhorse_fetch import charsets, feeds, fields, images, kinds, markup
 
+LARGEST = 32 * 2**20
+"""Bytes of JSON or of a feed that are read: the whole document is in memory then, several times over."""
+PAGE = 2**20
+"""Bytes of a page that are read. All that is taken out of it stands in its head."""
 MEANT = ("image", "json", "feed")  # kinds that a server declares on purpose: another content is worth a warning
 
 
@@ -51,7 +55,10 @@ def examine(
 
 
 def _read(kind: kinds.Kind, path: Path, content_type: str, wanted: Mapping[str, str], url: str) -> Findings:
-    decoded, warnings = charsets.decode(path.read_bytes(), content_type), []
+    if kind != "page" and (size := path.stat().st_size) > LARGEST:
+        raise Permanent(f"The file has {size} bytes; only files up to {LARGEST} bytes are read.", code="NOT_READ")
+    with path.open("rb") as file:
+        decoded, warnings = charsets.decode(file.read(PAGE if kind == "page" else LARGEST), content_type), []
     if decoded.replaced:
         message = f"{decoded.replaced} characters cannot be read as {decoded.charset}, and were replaced."
         warnings.append(Trouble("BAD_CHARSET", message))

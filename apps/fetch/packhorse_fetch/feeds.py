@@ -34,11 +34,12 @@ PREFIXES = {
 OWN = re.compile(r"|.*(rss|atom|purl\.org/net/rss|netscape\.com/(rdf|publish)|backend\.userland\.com).*", re.IGNORECASE)
 """Namespaces whose elements are those of feeds; elements of others, as `media:title`, are something else."""
 XMLISH = frozenset({"amp", "lt", "gt", "quot", "apos"})
-PROLOG = re.compile(r"\A(?:\s|<!--.*?-->|<\?.*?\?>)*<!DOCTYPE\b[^\[>]*(?:\[.*?\]\s*)?>", re.DOTALL | re.IGNORECASE)
+PROLOG = re.compile(r"\A(?>\s+|<!--.*?-->|<\?.*?\?>)*+<!DOCTYPE\b[^\[>]*(?:\[.*?\]\s*)?>", re.DOTALL | re.IGNORECASE)
 DECLARATION = re.compile(r"^[^<]*(?:<\?xml\b.*?\?>)?", re.DOTALL)
 REFERENCE = re.compile(
-    r"<!\[CDATA\[.*?\]\]>|<!--.*?-->|&(?:(#x[0-9a-fA-F]+|#[0-9]+|[A-Za-z][A-Za-z0-9]*);)?", re.DOTALL
+    r"<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|&(?:(#x[0-9a-fA-F]+|#[0-9]+|[A-Za-z][A-Za-z0-9]*+);)?", re.DOTALL
 )
+"""Comments and sections that nobody closes go to the end: looking for that end again from each would take minutes."""
 NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 ROOTS = ("rss", "rdf:rdf", "rdf", "feed")
 

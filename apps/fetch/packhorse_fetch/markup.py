@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urljoin
@@ -22,15 +23,36 @@ INLINE = (
 MARKED = re.compile(rf"&#?\w{{1,32}};|</?(?:{'|'.join(BLOCKS + INLINE + SILENT)})(?:\s[^<>]*)?/?>", re.IGNORECASE)
 FEEDS = ("application/rss+xml", "application/atom+xml", "application/rdf+xml", "application/feed+json")
 SPACE = re.compile(r"\s+")
+TAG = re.compile(r"<[^<>]*>")
+SECTION = re.compile(r"<!\[(?:temp|cdata|ignore|include|rcdata)\b", re.IGNORECASE)
+SECTION_END = re.compile(r"\]\s*\]\s*>")
 
 
 def parse(reader: HTMLParser, text: str, code: str) -> None:
     """Raises Permanent with the code for markup that the parser gives up on, as ``<![ x ]>``."""
     try:
-        reader.feed(text)
+        reader.feed(without_open_ends(text))
         reader.close()
     except (AssertionError, ValueError, RecursionError) as error:
         raise Permanent(f"Its markup cannot be read: {error}", code=code) from error
+
+
+def without_open_ends(text: str) -> str:
+    """The text without comments and sections that nobody closes, and with a last ``<`` that opens no tag as text.
+
+    The parser looks for the end of each of them up to the end of the text: a megabyte of ``<!--`` would take minutes.
+    """
+    text = _cut(text, text.find("<!--", text.rfind("-->") + 1))
+    ends = [found.end() for found in SECTION_END.finditer(text)]
+    section = SECTION.search(text, ends[-1] if ends else 0)
+    text = _cut(text, section.start() if section else -1)
+    text = _cut(text, text.find("<![", text.rfind("]>") + 1))
+    last = text.rfind(">") + 1
+    return text[:last] + text[last:].replace("<", "&lt;")
+
+
+def _cut(text: str, at: int) -> str:
+    return text if at < 0 else text[:at]
 
 
 def plain(text: str) -> str:
@@ -38,7 +60,10 @@ def plain(text: str) -> str:
     if not MARKED.search(text):
         return text.strip()
     reader = _Plain()
-    parse(reader, text, "BAD_PAGE")
+    try:
+        parse(reader, text, "BAD_PAGE")
+    except Permanent:  # one broken summary does not make the feed around it unreadable
+        return SPACE.sub(" ", unescape(TAG.sub(" ", text))).strip()
     return SPACE.sub(" ", "".join(reader.said)).strip()
 
 
