@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pytest
 
-from packhorse import cli
+from packhorse import cli, log
 from tests.cli.house import Dev, House, Said
 
 
@@ -26,7 +26,11 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
         for name, value in (env or {}).items():
             monkeypatch.setenv(name, value)
         capfd.readouterr()
-        code = cli.run(arguments)
+        level = log.logger.level
+        try:
+            code = cli.run(arguments)
+        finally:
+            log.logger.setLevel(level)  # `serve` and `worker` set it
         return Said(code, *capfd.readouterr())
 
     return told

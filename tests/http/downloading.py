@@ -71,7 +71,11 @@ class House:
         """Somebody who has asked for the result, and heard whether there will be one."""
         reader = Reader(server, f"/jobs/{job_id}/result")
         self._readers.append(reader)
-        reader.listen()
+        try:
+            reader.ask()
+        except (AssertionError, OSError) as error:
+            state = "runs" if server.is_alive else "has ended"
+            raise AssertionError(f"{error!r}; the server {state}: {server.log.read_text()[-2000:]}") from error
         return reader
 
     def close(self) -> None:
@@ -159,16 +163,17 @@ class Reader:
     """Somebody who downloads as they please: bytes are taken when they are asked for, and not before."""
 
     def __init__(self, server: Server, path: str) -> None:
+        self._server, self._path = server, path
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
         self._socket.settimeout(LIMIT)
-        self._socket.connect(("127.0.0.1", server.port))
-        self._socket.sendall(f"GET /api/v1{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         self.status = 0
         self.taken = bytearray()
 
-    def listen(self) -> None:
+    def ask(self) -> None:
         """Until the head of the answer is there."""
+        self._socket.connect(("127.0.0.1", self._server.port))
+        self._socket.sendall(f"GET /api/v1{self._path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         while b"\r\n\r\n" not in self.taken:
             piece = self._socket.recv(4096)
             assert piece, "it was cut before it began"

@@ -186,7 +186,6 @@ def _insert(model: onnx.ModelProto, ranges: Ranges, excluded: Iterable[str]) -> 
 
 
 def _insert_for(model: onnx.ModelProto, ranges: Ranges, excluded: Iterable[str], kinds: list[str]) -> onnx.ModelProto:
-    logging.getLogger().setLevel(logging.ERROR)  # it warns that the model should be optimised, which it is
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     limits = {name: (np.float32(low), np.float32(high)) for name, (low, high) in ranges.items()}
@@ -202,10 +201,19 @@ def _insert_for(model: onnx.ModelProto, ranges: Ranges, excluded: Iterable[str],
         kinds,
         {},
     )
-    quantizer.quantize_model()
+    root = logging.getLogger()
+    root.addFilter(_is_error)  # the library warns there that the model should be optimised, which it is
+    try:
+        quantizer.quantize_model()
+    finally:
+        root.removeFilter(_is_error)
     quantizer.model.topological_sort()
     made: onnx.ModelProto = quantizer.model.model
     return made
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
 
 
 def _name_nodes(graph: onnx.GraphProto) -> None:
