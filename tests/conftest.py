@@ -60,6 +60,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     tiers.add_option(parser)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    tiers.configure(config)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tiers.select(config, items)
     _arrange(items)

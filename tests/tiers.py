@@ -6,7 +6,8 @@ The contract suite proves every guarantee on every store. So before a merge,
 - a journey, which takes real processes through one fault, runs on one store; all journeys together cover every store;
 - the contract runs on Redis Cluster where a test is marked `cluster`: it differs from Redis in how keys are spread.
 
-Before a release everything runs on everything. A test marked `release` runs only then.
+Before a release everything runs on everything, and Hypothesis tries five times as many examples. A test marked
+`release` runs only then.
 
 A test that a seeded bug names, with its parameters, always runs before a merge: it is known to catch something.
 """
@@ -86,6 +87,22 @@ class Tier(IntEnum):
 def add_option(parser: pytest.Parser) -> None:
     names = [tier.name.lower() for tier in Tier]
     parser.addoption("--tier", choices=names, default="all", help="which tests to run (default: all of them)")
+
+
+def configure(config: pytest.Config) -> None:
+    """Before any test is imported: `examples` needs to know the tier then."""
+    _wanted.append(Tier[config.getoption("--tier").upper()])
+
+
+def examples(most: int) -> int:
+    """How many examples Hypothesis tries: all of them before a release, and a fifth before a merge.
+
+    Each run tries others, so that a day of runs tries more than one long run does.
+    """
+    return most if not _wanted or _wanted[-1] is Tier.ALL else most // 5
+
+
+_wanted: list[Tier] = []
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -238,7 +238,7 @@ async def test_every_failure_of_a_pipeline_that_asks_for_it_is_told_with_its_rec
     assert (len(messages), told[0]["error_code"], told[0]["attempts"]) == (3, "BROKEN", 1)
 
 
-async def die(*_: object) -> None:
+async def die(*_: object, **_facts: object) -> None:
     raise Killed
 
 
@@ -282,7 +282,10 @@ async def test_a_tenant_gets_messages_about_rates_only_so_often_and_the_rest_lat
     assert len(await delivered(store)) == 1
 
 
-@pytest.mark.parametrize("at", ["posting", "command"])
+BEFORE = {"keeping": "_keep", "charged": "_message"}  # where it dies, and what is called there
+
+
+@pytest.mark.parametrize("at", [*BEFORE, "posted", "command"])
 async def test_a_rate_alert_survives_the_death_of_its_worker(
     store: Store, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
@@ -290,7 +293,9 @@ async def test_a_rate_alert_survives_the_death_of_its_worker(
     await failing_many(store, wrong("One."), wrong("Two."), wrong("Three."), plan=RATE)
     command = written(tmp_path / "told")
     with monkeypatch.context() as patch:
-        if at == "posting":
+        if at in BEFORE:
+            patch.setattr(alerts.Alerts, BEFORE[at], die)
+        elif at == "posted":
             patch.setattr(crashpoints, "hook", dying("alert.posted"))
         else:
             patch.setattr(alerts, "run", die)
@@ -303,7 +308,7 @@ async def test_a_rate_alert_survives_the_death_of_its_worker(
     await made(store, command).tick()
 
     assert [message["type"] for message in said(tmp_path / "told")] == ["failure.rate"]
-    assert len(await delivered(store)) == (at == "posting")
+    assert len(await delivered(store)) == (at != "command")
 
 
 async def test_a_command_that_failed_is_told_of_the_same_failures_again(store: Store, tmp_path: Path) -> None:

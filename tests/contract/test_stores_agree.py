@@ -26,6 +26,7 @@ from tests.contract.conftest import EPOCH
 from tests.contract.stores import STORES, Clock, quick_folder
 from tests.core.graphs import WIDEST, plans
 from tests.core.memory import Entry, Memory
+from tests.tiers import examples
 
 pytestmark = pytest.mark.cluster
 
@@ -429,5 +430,5 @@ def test_of_two_who_have_decided_on_one_job_every_store_refuses_the_second() -> 
 
 TestStores = Stores.TestCase
 TestStores.settings = settings(
-    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(50), stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

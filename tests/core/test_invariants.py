@@ -19,6 +19,7 @@ from tests.core.graphs import WIDEST, plans
 from tests.core.invariants import TERMINAL, everything_holds, goes_forward, tasks
 from tests.core.memory import Entry, Memory
 from tests.core.plans import BROKEN, HOPELESS, LEASE, SPEC, sure
+from tests.tiers import examples
 
 MOST_JOBS = 3
 MOST_ROUNDS = 100
@@ -297,4 +298,4 @@ def decide(job: Job, attempt: Attempt, ending: Ending, width: int | None, now: f
 
 
 TestJobs = Jobs.TestCase
-TestJobs.settings = settings(max_examples=400, stateful_step_count=50, deadline=None)
+TestJobs.settings = settings(max_examples=examples(600), stateful_step_count=50, deadline=None)

@@ -15,6 +15,7 @@ from packhorse.http import requests
 from packhorse.http.form import LONGEST_EPILOGUE, LONGEST_HEADER, MOST_PARTS, Multipart, boundary_of
 from packhorse.http.requests import Body
 from packhorse.settings import Settings
+from tests.tiers import examples
 
 Found = list[tuple[str, str | None, bytes]]
 
@@ -63,7 +64,7 @@ CONTENTS = st.one_of(
 ).filter(lambda content: b"\r\n--XX\r\n" not in content + b"\r\n" and b"\r\n--XX--" not in content)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.lists(CONTENTS, min_size=1, max_size=4), st.data())
 def test_it_is_the_same_however_it_is_cut(contents: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(part(f"p{i}", content, f"{i}.bin") for i, content in enumerate(contents)) + END

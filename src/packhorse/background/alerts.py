@@ -84,10 +84,13 @@ class Alerts:
             await self._settle(alarms, due_at=None)
             return
         if alarm.kind == "rate" and not (alarm.is_admitted or alarm.is_posted):
-            if not await self._is_due(alarms):
+            if not await self._reach_rate(alarms):
                 await self._settle(alarms, due_at=None)
                 return
-            alarms = await self._keep(alarms, is_admitted=True)
+            alarms = await self._keep(alarms, is_admitted=True)  # first, so that a crash after the charge loses nothing
+            if not await self._is_first(alarms, amount=1):
+                await self._settle(alarms, due_at=None)
+                return
         if not alarm.is_posted and alarm.kind != "recorded":
             spent = await self._store.spend([Charge(f"alert:{quote(first.tenant, safe='')}", 1, MESSAGES, MINUTE)])
             if spent.refused is not None:
@@ -109,17 +112,25 @@ class Alerts:
         trouble = await run(self._command, body) if self._command else None
         await self._settle(alarms, due_at=None if trouble is None else self._next_try(alarms, trouble))
 
-    async def _is_due(self, alarms: Alarms) -> bool:
-        """Count the failures; whether they reach the rate of their pipeline, and are the first in its time to do so."""
+    async def _reach_rate(self, alarms: Alarms) -> bool:
+        """Count the failures; whether they reach the rate of their pipeline, and no message about that was sent yet.
+
+        A worker that dies here has them counted twice, which may send the message early.
+        """
         action, alarm = alarms[0]
         if alarm.rate is None:
             return True
         (limit, per), place = alarm.rate, _place(action, alarm)
         spent = [await self._store.spend([Charge(f"alertrate:{place}", 1, limit - 1, per)]) for _ in alarms]
-        if all(each.refused is None for each in spent):
-            return False
-        sent = await self._store.spend([Charge(f"alertsent:{place}", 1, 1, per)])
-        return sent.refused is None
+        return any(each.refused is not None for each in spent) and await self._is_first(alarms, amount=0)
+
+    async def _is_first(self, alarms: Alarms, amount: int) -> bool:
+        """Whether no message was sent in the time of the rate; from now on there was, if the amount is 1."""
+        action, alarm = alarms[0]
+        if alarm.rate is None:
+            return True
+        spent = await self._store.spend([Charge(f"alertsent:{_place(action, alarm)}", amount, 1, alarm.rate[1])])
+        return spent.refused is None and (amount > 0 or spent.left[0] > 0)
 
     async def _message(self, alarms: Alarms) -> bytes | None:
         """None if what it is about does not exist any more."""
