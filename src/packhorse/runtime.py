@@ -80,8 +80,11 @@ class Runtime:
                 await asyncio.wait([feed[1]])
             for registered in (self._opened, self._keeping, self._opening):
                 registered.pop(loop, None)
-            for each in both:
-                await each.close()
+            store, blobs = both
+            try:
+                await store.close()
+            finally:
+                await blobs.close()
 
     async def feed(self) -> Feed:
         """Reads what changes for all who watch jobs in this event loop."""

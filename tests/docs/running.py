@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -117,7 +118,7 @@ def run(
         out, err = process.communicate()
         raise AssertionError(f"{pages} do not end:\n{out[-2000:]}\n{err[-2000:]}\n{behind.read_text()}") from None
     finally:
-        ended(pids)
+        end_all(pids, process.pid)
     said = behind.read_text()
     assert process.returncode == 0, f"{pages} ended with {process.returncode}:\n{out}\n{err[-4000:]}\n{said[-4000:]}"
     return Ran(folder, process.returncode, out, err, said)
@@ -144,15 +145,21 @@ def newcomer() -> dict[str, str]:
     return clean | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def ended(pids: Path) -> None:
-    """By pid, and only what the page has started."""
-    for pid in map(int, pids.read_text().split()):
-        try:
+def end_all(pids: Path, session: int) -> None:
+    """By pid, and only what the page has started: what ended long ago may have left its number to another process."""
+    running = [pid for pid in map(int, pids.read_text().split()) if _session_of(pid) == session]
+    for pid in running:
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-        except ProcessLookupError:
-            continue
-    for pid in map(int, pids.read_text().split()):
+    for pid in running:
         gone(pid)
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
 
 
 def gone(pid: int) -> None:

@@ -277,7 +277,7 @@ class Watch:
         """Tell what was not told yet, and stop listening."""
         self._closing.set()
         if self._telling is not None:
-            await self._telling
+            await asyncio.wait([self._telling])  # not `await`: it may have been cancelled, as by the end of asyncio.run
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait([self._listening])
