@@ -74,6 +74,16 @@ def test_a_stream_that_is_lost_as_the_job_ends_costs_no_line_of_its_log(
     expect(page.locator("#link")).to_be_hidden()
 
 
+def test_a_stream_that_stays_silent_costs_no_line_of_the_log(page: Page, client: Client, tmp_path: Path) -> None:
+    job = Gated(client, tmp_path)
+    page.route("**/events?*", lambda _route: None)  # neither answered nor refused
+    page.goto(f"/jobs/{job.id}")
+    job.ends()
+
+    expect(page.locator("#log .line").last).to_have_text("finishing")
+    expect(page.locator("h1 .status")).to_contain_text("completed")
+
+
 def test_a_refresh_in_the_middle_loses_nothing(page: Page, client: Client, tmp_path: Path) -> None:
     job = Gated(client, tmp_path, lines=5)
     job.reaches("prepare")

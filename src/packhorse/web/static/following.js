@@ -5,6 +5,7 @@ const HAPPENED = ["submitted", "started", "stage_started", "stage_completed", "s
 const ENDED = ["completed", "failed", "cancelled"];
 const STEADY = 5000; // ms after which we look anyway: the place in a queue moves without an event of the job
 const LONGEST = 15000; // ms between tries to reach a server that is away
+const LAST = 3000; // ms for the last events of a job that the page already shows as ended
 const link = document.getElementById("link");
 
 // `find` gives the element that says what to follow, if there is anything; `told` is called with what moves.
@@ -52,7 +53,13 @@ export function following(find, told) {
     wait = Math.min(LONGEST, wait * 2);
   }
 
-  document.addEventListener("refreshed", start);
+  // A connection may be dead without anybody noticing. The page must not stay without the end of the log.
+  function expectEnd() {
+    const open = source;
+    if (open && !find()?.dataset.events) setTimeout(() => { if (source === open) location.reload(); }, LAST);
+  }
+
+  document.addEventListener("refreshed", () => { start(); expectEnd(); });
   document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
   setInterval(() => { if (!document.hidden && find()?.dataset.events) refresh(); }, STEADY);
   addEventListener("pagehide", stop);
