@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import sys
@@ -12,7 +11,7 @@ from packhorse.define.registry import load
 from packhorse.errors import PackhorseError
 from packhorse.worker.child.guard import die_with_parent, give_up_tracing
 from packhorse.worker.child.messages import Broken, to_frame, to_text
-from packhorse.worker.child.serve import Shared, Single
+from packhorse.worker.child.serve import Single
 
 
 def main() -> None:
@@ -32,6 +31,10 @@ def main() -> None:
         link.sendall(to_frame(Broken(error.message)))
         return
     if mode == "shared":
+        import asyncio  # takes a fifth of the start of a process, and one at a time needs none
+
+        from packhorse.worker.child.shared import Shared
+
         asyncio.run(Shared(code, link).serve())
     else:
         Single(code, link).serve()
