@@ -78,7 +78,11 @@ def test_without_options_the_plan_has_the_defaults_and_leaves_them_to_the_deploy
     kind, left = plan.stages[0].kind, ("retries", "backoff", "timeout")
     stage = StagePlan("onnx", kind=kind, unset=left)
     assert plan == Plan(
-        "convert", (stage,), unset=("deadline", "keep", "pending", "revive"), fingerprint=plan.fingerprint
+        "convert",
+        (stage,),
+        primary="model",
+        unset=("deadline", "keep", "pending", "revive"),
+        fingerprint=plan.fingerprint,
     )
 
 

@@ -94,6 +94,32 @@ def test_files_among_the_parameters_are_shown_by_name() -> None:
     assert found["source_filename"] == "a.png"
 
 
+def test_a_job_is_named_after_its_pipelines_first_file_parameter_whichever_file_came_first() -> None:
+    spec = Spec(
+        b'{"model":{"$file":1},"images":[{"$file":0}]}',
+        (Input("images", 0, stored("a.png")), Input("model", 0, stored("m.onnx", "jobs/j/input/model.0.onnx"))),
+    )
+    job = replace(submitted(spec), plan=replace(PLAN, primary="model", lists=("images",)))
+
+    found = job_to_json(job, spec, {}, {})
+    without = job_to_json(replace(job, plan=replace(job.plan, primary="other")), spec, {}, {})
+
+    assert (found["source_filename"], found["input"]) == ("m.onnx", {**found["inputs"][1], "images_count": 1})
+    assert without["source_filename"] == "a.png"  # an optional file that was not sent
+
+
+def test_an_active_job_shows_when_it_would_be_deleted_and_an_ended_one_when_it_is() -> None:
+    plan = replace(PLAN, stages=PLAN.stages[:1], keep={Status.COMPLETED: 600.0, Status.FAILED: 60.0})
+    job = lifecycle.submit(plan, Spec(b"{}"), job_id="j", user="u", now=1000.0, delay=100.0).after
+    started = lifecycle.start(job, TaskId("split"), token="t", worker="w", lease=1, now=1200.0).after
+
+    shown = [job_to_json(each, None, {}, {})["expires_at"] for each in (job, started)]
+    ended = [done(job, "split", at=1200.0), failed(job, "split", at=1200.0)]
+
+    assert shown == [iso(1700.0), iso(1800.0)]
+    assert [job_to_json(each, None, {}, {})["expires_at"] for each in ended] == [iso(1802.0), iso(1262.0)]
+
+
 def test_a_stage_shows_what_it_last_reported() -> None:
     job = lifecycle.start(submitted(), TaskId("split"), token="t", worker="w", lease=1, now=1001.0).after
 
@@ -141,7 +167,7 @@ def test_times_of_stages_are_those_of_their_tasks() -> None:
 
     assert found["split"] == {"started_at": iso(1001.0), "completed_at": iso(1003.0), "duration_ms": 2000}
     assert found["each"] == {"started_at": iso(1004.0), "completed_at": None, "duration_ms": None}
-    assert "join" not in found
+    assert (found["join"], found["side"]) == (None, None)
 
 
 def failed(job: Job, stage: str, element: int = 0, *, at: float) -> Job:
@@ -158,8 +184,8 @@ def test_times_of_a_retried_stage_are_those_of_the_current_run() -> None:
 
     found = job_to_json(job, None, {}, {})
 
-    assert found["stage_timings"]["split"]["duration_ms"] == 2000  # it did not run again
-    assert found["stage_timings"]["each"]["duration_ms"] == 2000
+    timings = [each for each in found["stage_timings"].values() if each is not None]
+    assert [each["duration_ms"] for each in timings] == [2000, 2000]  # the first did not run again
     assert (found["stages"]["each"]["started_at"], found["stages"]["each"]["completed_at"]) == (iso(5001), iso(5003))
 
 

@@ -39,6 +39,8 @@ class Caller(Struct, frozen=True):
     key_id: str = ""
     client: str = ""
     """Whom it is counted for: a rotated key stands for the key it replaces, a token for all tokens of its key."""
+    client_name: str = ""
+    """What its jobs name the client by, for people. Nothing is counted for it: names are not unique."""
     token: str = ""
     """The id of the token, which is also counted by itself: one link must not use up what all of them have."""
     user: str | None = None

@@ -194,6 +194,7 @@ def _caller(key: Key, address: str) -> Caller:
         allowed=permissions(key.scopes),
         key_id=key.id,
         client=key.client if key.job_id is None else f"{key.client}/tokens",
+        client_name=key.client_name,
         token="" if key.job_id is None else key.id,
         user=key.user,
         job_id=key.job_id,

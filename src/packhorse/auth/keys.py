@@ -69,6 +69,7 @@ def mint(
     job_id: str | None = None,
     ends_at: float | None = None,
     client: str | None = None,
+    client_name: str = "",
 ) -> tuple[Key, str]:
     """A new key and, this once, its text. It stands for itself, unless for another ``client``."""
     key_id = f"{int(now * 1000):012x}{secrets.token_hex(4)}"
@@ -80,6 +81,7 @@ def mint(
         scopes=tuple(scopes),
         name=name,
         client=client or key_id,
+        client_name=client_name,
         user=user,
         job_id=job_id,
         created_at=now,
@@ -89,11 +91,16 @@ def mint(
     return key, f"{PREFIX}{key_id}{secret}{_sum(key_id + secret)}"
 
 
-def check(tenant: str, scopes: Sequence[str], name: str = "", user: str | None = None) -> None:
+def check(tenant: str, scopes: Sequence[str], name: str = "", user: str | None = None, client_name: str = "") -> None:
     """Raises InvalidInput that names what a key cannot have."""
     mistakes = [
         {"field": field, "message": f"It must have 1 to {LONGEST} characters, all printable"}
-        for field, text in (("tenant_id", tenant), ("user_id", user), ("name", name or None))
+        for field, text in (
+            ("tenant_id", tenant),
+            ("user_id", user),
+            ("name", name or None),
+            ("client_name", client_name or None),
+        )
         if text is not None and not (0 < len(text) <= LONGEST and text.isprintable())
     ]
     if user is not None and "admin" in scopes:
@@ -143,13 +150,14 @@ async def create(
     by: str,
     name: str = "",
     user: str | None = None,
+    client_name: str = "",
     lasting: float | None = None,
 ) -> tuple[Key, str]:
     """The key and its text, which is not stored. Raises `InvalidInput`."""
-    check(tenant, scopes, name, user)
+    check(tenant, scopes, name, user, client_name)
     now = store.now()
     ends_at = None if lasting is None else now + lasting
-    key, text = mint(tenant, scopes, now=now, by=by, name=name, user=user, ends_at=ends_at)
+    key, text = mint(tenant, scopes, now=now, by=by, name=name, user=user, ends_at=ends_at, client_name=client_name)
     await records.add(store, key)
     return key, text
 
@@ -170,7 +178,15 @@ async def rotate(store: Store, old: Key, *, by: str, overlap: float) -> tuple[Ke
     if old.ends_at is not None and old.ends_at <= now:
         raise KeyNotFound(f"The key {old.id} has ended; make a new one.", key_id=old.id)
     key, text = mint(
-        old.tenant, old.scopes, now=now, by=by, name=old.name, user=old.user, ends_at=old.ends_at, client=old.client
+        old.tenant,
+        old.scopes,
+        now=now,
+        by=by,
+        name=old.name,
+        user=old.user,
+        ends_at=old.ends_at,
+        client=old.client,
+        client_name=old.client_name,
     )
     await records.add(store, key)
     await records.end(store, old.id, now + overlap, by)

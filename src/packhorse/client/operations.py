@@ -64,10 +64,15 @@ def key(key_id: str) -> Call[Json]:
 
 
 def create_key(
-    scopes: Sequence[str], name: str = "", user_id: str | None = None, expires_in: float | str | None = None
+    scopes: Sequence[str],
+    name: str = "",
+    user_id: str | None = None,
+    expires_in: float | str | None = None,
+    client_name: str = "",
 ) -> Call[Json]:
-    """A key of your tenant. The ``key`` in the answer is shown only once."""
-    body = {"scopes": [*scopes], "name": name, "user_id": user_id, "expires_in": expires_in}
+    """A key of your tenant. The ``key`` in the answer is shown only once. Its jobs show the client's name."""
+    named = {"client_name": client_name} if client_name else {}
+    body = {"scopes": [*scopes], "name": name, "user_id": user_id, "expires_in": expires_in, **named}
     return Call("POST", "/keys", json=body)
 
 

@@ -219,6 +219,12 @@ class Spec(Struct, frozen=True, omit_defaults=True):
     origin: str = "api"
 
 
+def primary_input(plan: Plan, spec: Spec | None) -> Input | None:
+    """The file of the pipeline's first file parameter, else the one that came first; None if there is no file."""
+    inputs = () if spec is None else spec.inputs
+    return next((each for each in inputs if each.parameter == plan.primary), inputs[0] if inputs else None)
+
+
 class Artifact(Struct, frozen=True, omit_defaults=True):
     """A file that a stage produced, and its artifact name."""
 

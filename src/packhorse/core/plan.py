@@ -160,6 +160,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     slot: str | None = None  # A user may have one active job per slot. None: any number.
     secrets: tuple[Path, ...] = ()  # paths of secret parameters: encrypted at rest, never shown
     lists: tuple[str, ...] = ()  # parameters that take several files
+    primary: str = ""  # the parameter whose file the job is named after; empty: the file that came first
     publish: str = ""
     """Path pattern under which the files of completed jobs are also published. Empty: not published."""
     statuses: Mapping[Status, str] = field(default_factory=dict)  # the app's own names for statuses

@@ -68,7 +68,16 @@ class Pipeline(Generic[P]):
     def plan(self) -> Plan:
         stages = tuple(stage.plan for stage in self.stages.values())
         lists = tuple(name for name, how in self.schema.files.items() if how == "many")
-        plan = Plan(self.name, stages, secrets=self.schema.secrets, lists=lists, statuses=self.statuses, **self._limits)
+        files = self.schema.files
+        plan = Plan(
+            self.name,
+            stages,
+            secrets=self.schema.secrets,
+            lists=lists,
+            primary=next((name for name, how in files.items() if how == "one"), next(iter(files), "")),
+            statuses=self.statuses,
+            **self._limits,
+        )
         try:
             check_plan(plan)
         except DefinitionError as error:

@@ -42,6 +42,7 @@ async def create_key(
     *,
     name: str = "",
     user: str | None = None,
+    client_name: str = "",
     expires_in: float | str | None = None,
 ) -> schemas.MadeKeyDocument:
     """The key with its text, which nobody can read again. Raises InvalidInput."""
@@ -52,6 +53,7 @@ async def create_key(
         by=caller.key_id,
         name=name,
         user=user,
+        client_name=client_name,
         lasting=None if expires_in is None else _seconds("expires_in", expires_in),
     )
     return _report_new(services, caller, "key.created", *made)

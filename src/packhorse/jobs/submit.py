@@ -97,11 +97,13 @@ class NewJob:
         *,
         tenant: str = "default",
         client: str | None = None,
+        client_name: str = "",
         origin: str = "api",
         run: Run | None = None,
     ) -> Job:
         """Commit the job. For an idempotency key that this client has used before, return the first job.
 
+        ``client_name``: what the job names its client by; empty: by its id.
         ``run`` is the run of a schedule: raises `Conflict` if another worker has decided it.
         """
         if len(parameters) > self._settings.parameters_limit:
@@ -121,7 +123,7 @@ class NewJob:
             job_id=self.job_id,
             user=options.user,
             tenant=tenant,
-            client=client,
+            client=client_name or client,
             priority=options.priority,
             delay=options.delay,
             trace_id=trace_id() or new_trace(),

@@ -6,8 +6,8 @@ from typing import Any, NotRequired, TypedDict, cast
 
 from packhorse.core import json, publish_path
 from packhorse.core.error_codes import CODES, EXCEPTION, INVALID, PERMANENT
-from packhorse.core.models import Artifact, Failure, Job, Result, Spec, Stopping, Stored, TaskId
-from packhorse.core.plan import Status, keep_periods
+from packhorse.core.models import Artifact, Failure, Job, Result, Spec, Stopping, Stored, TaskId, primary_input
+from packhorse.core.plan import Status, keep_periods, purge_at
 from packhorse.core.redaction import mask
 from packhorse.define.files import artifact_key
 from packhorse.define.values import decode_result
@@ -59,7 +59,11 @@ class AliasDocument(TypedDict):
 
 
 class JobDocument(PositionDocument):
-    """A job. Times are UTC, ISO 8601; ``keep`` says for how many seconds it is kept, by final status."""
+    """A job. Times are UTC, ISO 8601; ``keep`` says for how many seconds it is kept, by final status.
+
+    ``expires_at`` is when it is deleted with its files. Until it ends, this is a forecast: as if it had completed with
+    its last change (``updated_at``), or would at ``not_before`` if that is later.
+    """
 
     job_id: str
     pipeline: str
@@ -93,7 +97,7 @@ class JobDocument(PositionDocument):
     deadline_at: str | None
     not_before: str | None
     duration_ms: int | None
-    stage_timings: dict[str, TimingDocument]
+    stage_timings: dict[str, TimingDocument | None]
     run: int
     retry_count: int
     priority: int
@@ -169,7 +173,7 @@ async def jobs_to_json(store: Store, jobs: Sequence[Job]) -> list[JobDocument]:
 
 def job_to_json(job: Job, spec: Spec | None, results: Results, progress: Reported) -> JobDocument:
     spec = spec or NO_SPEC
-    inputs = [_input(each.parameter, each.file) for each in spec.inputs]
+    primary = _primary_input(job, spec)
     keys = _object_keys(job, results)
     return {
         "job_id": job.id,
@@ -185,9 +189,9 @@ def job_to_json(job: Job, spec: Spec | None, results: Results, progress: Reporte
         **position_to_json(job, progress),
         "stages": stages_to_json(job, progress),
         "parameters": _parameters(job, spec),
-        "inputs": inputs,
-        "input": _first_input(job, spec),
-        "source_filename": inputs[0]["filename"] if inputs else None,
+        "inputs": [_input(each.parameter, each.file) for each in spec.inputs],
+        "input": primary,
+        "source_filename": None if primary is None else primary["filename"],
         "result": result_to_json(job, results) if job.status is Status.COMPLETED else None,
         "result_object_keys": keys,
         "published_folder": _published_folder(job, results),
@@ -200,7 +204,7 @@ def job_to_json(job: Job, spec: Spec | None, results: Results, progress: Reporte
         "started_at": iso(job.started_at),
         "completed_at": iso(job.completed_at),
         "updated_at": iso(job.updated_at),
-        "expires_at": iso(job.purge_at),
+        "expires_at": iso(_expires_at(job)),
         "keep": keep_periods(job.plan),
         "deadline_at": iso(job.deadline_at),
         "not_before": iso(job.not_before) if job.not_before > job.created_at else None,
@@ -234,6 +238,7 @@ def new_job_to_json(job: Job, spec: Spec) -> JobDocument:
         "parameters": _parameters(job, spec),
         "created_at": (created_at := iso(job.created_at)),
         "updated_at": created_at,
+        "expires_at": iso(_expires_at(job)),
         "deadline_at": iso(job.deadline_at),
         "not_before": iso(job.not_before) if job.not_before > job.created_at else None,
         "priority": job.priority,
@@ -317,11 +322,11 @@ def alias_to_json(job: Job, keys: Mapping[str, str | list[str]]) -> AliasDocumen
     }
 
 
-def _first_input(job: Job, spec: Spec) -> InputDocument | None:
-    """The first file, and how many files each list parameter has."""
-    if not spec.inputs:
+def _primary_input(job: Job, spec: Spec) -> InputDocument | None:
+    """The file that the job is named after, and how many files each list parameter has."""
+    first = primary_input(job.plan, spec)
+    if first is None:
         return None
-    first = spec.inputs[0]
     counts = Counter(each.parameter for each in spec.inputs)
     others = {f"{name}_count": counts[name] for name in job.plan.lists}
     return cast(InputDocument, _input(first.parameter, first.file) | others)
@@ -379,6 +384,12 @@ def _published_folder(job: Job, results: Results) -> str | None:
     """Where the job publishes its files soon after it has completed, until a newer job publishes there."""
     has_files = any(result.artifacts for result in results.values())
     return publish_path.publish_folder(job) if job.status is Status.COMPLETED and has_files else None
+
+
+def _expires_at(job: Job) -> float:
+    if job.purge_at is not None:
+        return job.purge_at
+    return purge_at(job.plan, Status.COMPLETED, max(job.updated_at, job.not_before))
 
 
 def _promoted_keys(job: Job, results: Results) -> list[str]:

@@ -10,12 +10,13 @@ Unit = Literal["requests", "content-bytes", "concurrent-requests", "unfinished-j
 
 
 class KeyDocument(TypedDict):
-    """A key, or a token of one job, without its secret."""
+    """A key, or a token of one job, without its secret. Its jobs show ``client_name`` as ``created_by_client_id``."""
 
     key_id: str
     tenant_id: str
     scopes: list[str]
     name: str
+    client_name: str
     user_id: str | None
     job_id: str | None
     created_at: str | None
@@ -115,6 +116,7 @@ def key_to_json(key: Key) -> KeyDocument:
         "tenant_id": key.tenant,
         "scopes": list(key.scopes),
         "name": key.name,
+        "client_name": key.client_name,
         "user_id": key.user,
         "job_id": key.job_id,
         "created_at": iso(key.created_at),

@@ -96,8 +96,9 @@ def stages_to_json(job: Job, progress: Reported) -> dict[str, StageDocument]:
     return {plan.name: _stage(job, plan.name, progress) for plan in job.plan.stages}
 
 
-def timings_to_json(job: Job) -> dict[str, TimingDocument]:
-    timings: dict[str, TimingDocument] = {}
+def timings_to_json(job: Job) -> dict[str, TimingDocument | None]:
+    """By stage; None for a stage that has not started."""
+    timings: dict[str, TimingDocument | None] = dict.fromkeys(job.plan.index)
     for plan, stage in zip(job.plan.stages, job.stages, strict=True):
         if _is_untouched(stage.tasks or ()):
             continue

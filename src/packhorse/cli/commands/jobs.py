@@ -201,7 +201,8 @@ def _facts(client: Client, job: Json) -> Iterator[tuple[str, object]]:
     yield "Pipeline", job["pipeline"]
     yield "User", job["user_id"]
     for label, name in TIMES.items():
-        yield label, output.clock(job[name]) or None
+        is_forecast = name == "expires_at" and job["status"] not in TERMINAL
+        yield label, None if is_forecast else output.clock(job[name]) or None
     yield "Took", None if job["duration_ms"] is None else milliseconds(job["duration_ms"])
     yield "Run", job["run"]
     if job["parameters"]:

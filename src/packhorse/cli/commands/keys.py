@@ -31,7 +31,7 @@ from packhorse.web.widgets import formatting
 
 OPERATOR = "cli"  # the actor in the audit log: a user with access to the store
 
-COLUMNS = ("key", "tenant", "scopes", "name", "user", "created", "ends")
+COLUMNS = ("key", "tenant", "scopes", "name", "client", "user", "created", "ends")
 
 app = App("keys", help="Create, list, show, rotate and revoke keys.")
 
@@ -53,6 +53,7 @@ def create(
     tenant: str | None = None,
     name: str = "",
     user: str | None = None,
+    client: str = "",
     expires: str | None = None,
     places: Places = Places(),
     remote: Remote = Remote(),
@@ -67,10 +68,12 @@ def create(
         tenant: Tenant of the key. Default: `default`. A server only creates keys of your own tenant.
         name: Name of the key, for people.
         user: Restrict the key to this user.
+        client: Name of the program that uses the key. Its jobs show it as created_by_client_id.
         expires: Lifetime of the key, such as 90d. Default: no limit.
     """
-    with _client(remote, places, tenant) as client:
-        _print_key(client.create_key(scopes, name=name, user_id=user, expires_in=expires), remote)
+    with _client(remote, places, tenant) as server:
+        made = server.create_key(scopes, name=name, user_id=user, expires_in=expires, client_name=client)
+    _print_key(made, remote)
 
 
 @app.default
@@ -204,11 +207,22 @@ class StoreKeys:
         self._run = runner.run
         self._store = store
 
-    def create_key(self, scopes: Sequence[str], *, name: str, user_id: str | None, expires_in: str | None) -> Json:
+    def create_key(
+        self, scopes: Sequence[str], *, name: str, user_id: str | None, expires_in: str | None, client_name: str = ""
+    ) -> Json:
         lasting = None if expires_in is None else _duration("expires", expires_in)
         tenant = self._tenant or "default"
         key, text = self._run(
-            keys.create(self._store, tenant, scopes, by=OPERATOR, name=name, user=user_id, lasting=lasting)
+            keys.create(
+                self._store,
+                tenant,
+                scopes,
+                by=OPERATOR,
+                name=name,
+                user=user_id,
+                client_name=client_name,
+                lasting=lasting,
+            )
         )
         self._audit("key.created", key)
         return {**key_to_json(key), "key": text}
@@ -297,5 +311,5 @@ def _key_id(text: str) -> str:
 
 
 def _row(key: Json) -> Sequence[object]:
-    owner = (key["key_id"], key["tenant_id"], ",".join(key["scopes"]), key["name"], key["user_id"] or "")
-    return *owner, key["created_at"], key["ends_at"] or ""
+    owner = (key["key_id"], key["tenant_id"], ",".join(key["scopes"]), key["name"], key.get("client_name", ""))
+    return *owner, key["user_id"] or "", key["created_at"], key["ends_at"] or ""

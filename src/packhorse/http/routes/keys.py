@@ -31,6 +31,8 @@ class AskedKey(Struct):
     name: str = ""
     user_id: str | None = None
     """The only user it may act for."""
+    client_name: str = ""
+    """The program that uses the key. Its jobs show it as `created_by_client_id`; without one, they show a key id."""
     expires_in: float | str | None = None
 
 
@@ -68,7 +70,13 @@ async def create_key(request: HttpRequest, services: FromServices, caller: FromC
     """Create a key. Its text is shown only in this answer."""
     given = await read_json(request, AskedKey)
     return await keys.create_key(
-        services, caller, given.scopes, name=given.name, user=given.user_id, expires_in=given.expires_in
+        services,
+        caller,
+        given.scopes,
+        name=given.name,
+        user=given.user_id,
+        client_name=given.client_name,
+        expires_in=given.expires_in,
     )
 
 

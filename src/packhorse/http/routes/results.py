@@ -11,7 +11,7 @@ from litestar.types import ASGIApp
 
 from packhorse.auth.access import Caller
 from packhorse.core import json
-from packhorse.core.models import Job
+from packhorse.core.models import Job, primary_input
 from packhorse.core.plan import RESULT_NAME, Status
 from packhorse.errors import (
     ArtifactNotFound,
@@ -114,7 +114,8 @@ async def _result(services: HttpServices, job: Job) -> download.Content:
     if not files:
         return download.json_content(json.encode(result_to_json(job, results)))
     spec = (await services.store.specs([job.id])).get(job.id)
-    source = PurePosixPath(spec.inputs[0].file.name).stem if spec is not None and spec.inputs else None
+    primary = primary_input(job.plan, spec)
+    source = None if primary is None else PurePosixPath(primary.file.name).stem
     if len(files) > 1:
         name = _file_name(job, source, f"{PurePosixPath(job.plan.pipeline).stem}.zip")
         return download.zip_content(services.blobs, files, name, job.completed_at or job.created_at)

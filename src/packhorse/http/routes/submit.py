@@ -118,14 +118,15 @@ async def receive_job(
     key: str | None,
     *,
     is_expecting: bool = False,
+    origin: str = ORIGIN,
 ) -> JobDocument:
-    """The job that the body describes, once it is stored.
+    """The job that the body describes, once it is stored. ``origin`` says where it was submitted: an API, a page.
 
     ``is_expecting``: the client sends the body only after "100 Continue", which reading the body sends.
     """
     try:
         async with NewJob(services.store, services.blobs, services.settings) as new_job:
-            return await Submission(services, caller, new_job, query, key).job(body, content_type)
+            return await Submission(services, caller, new_job, query, key, origin).job(body, content_type)
     except Exception:  # any error, also a bug: a client sees the answer only after it has sent the whole body
         if body.is_begun or not is_expecting:
             await body.drain()
@@ -134,13 +135,20 @@ async def receive_job(
 
 class Submission:
     def __init__(
-        self, services: HttpServices, caller: Caller, new_job: NewJob, query: Mapping[str, str], key: str | None
+        self,
+        services: HttpServices,
+        caller: Caller,
+        new_job: NewJob,
+        query: Mapping[str, str],
+        key: str | None,
+        origin: str,
     ) -> None:
         self._services = services
         self._caller = caller
         self._new_job = new_job
         self._query = query
         self._key = key
+        self._origin = origin
         self._limit = services.settings.parameters_limit + BESIDES
 
     async def job(self, body: Body, content_type: str) -> JobDocument:
@@ -228,9 +236,15 @@ class Submission:
         if len(data) > self._services.settings.parameters_limit:
             raise errors.TooLarge(field="parameters", limit=self._services.settings.parameters_limit)
         job = await self._new_job.admit(
-            pipeline.plan, data, self._options(asked), tenant=self._caller.tenant, client=self._client, origin=ORIGIN
+            pipeline.plan,
+            data,
+            self._options(asked),
+            tenant=self._caller.tenant,
+            client=self._client,
+            client_name=self._caller.client_name,
+            origin=self._origin,
         )
-        return await self._shown(job, Spec(data, tuple(self._new_job.inputs), asked.metadata, ORIGIN))
+        return await self._shown(job, Spec(data, tuple(self._new_job.inputs), asked.metadata, self._origin))
 
     async def _shown(self, job: Job, spec: Spec) -> JobDocument:
         if job.id == self._new_job.job_id:

@@ -33,6 +33,8 @@ class Key(Struct, frozen=True, omit_defaults=True):
     name: str = ""
     client: str = ""
     """Whom its requests are counted for: the key that replaces another, or a token, stands for the same client."""
+    client_name: str = ""
+    """The program that calls with it, as its jobs show it. Keys of one program share it."""
     user: str | None = None
     """The bound user: it acts for nobody else."""
     job_id: str | None = None

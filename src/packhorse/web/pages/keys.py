@@ -21,6 +21,7 @@ SCOPES = {
     "admin": "create and revoke keys, read the audit log",
 }
 LASTING = {"": "never", "1d": "in a day", "30d": "in 30 days", "90d": "in 90 days", "365d": "in a year"}
+NEW = {"name": "", "scopes": ["submit", "read"], "client_name": "", "user_id": None, "expires_in": None}
 OVERLAPS = {"0s": "at once", "1h": "in an hour", "1d": "in a day", "7d": "in a week"}
 
 LIMITS = {
@@ -46,6 +47,7 @@ async def create(request: Page) -> Response[bytes]:
     asked: dict[str, Any] = {
         "name": str(given.get("name", "")).strip(),
         "scopes": [scope for scope in SCOPES if scope in given],
+        "client_name": str(given.get("client_name", "")).strip(),
         "user_id": str(given.get("user_id", "")).strip() or None,
         "expires_in": str(given.get("expires_in", "")) or None,
     }
@@ -55,6 +57,7 @@ async def create(request: Page) -> Response[bytes]:
             asked["scopes"],
             name=asked["name"],
             user=asked["user_id"],
+            client_name=asked["client_name"],
             expires_in=asked["expires_in"],
         )
     except InvalidInput as error:
@@ -127,7 +130,7 @@ async def _shown(
         next=found["next"],
         query={"cursor": cursor},
         made=made,
-        typed=typed or {"name": "", "scopes": ["submit", "read"], "user_id": None, "expires_in": None},
+        typed=typed or NEW,
         mistakes=wrong or {},
         scopes=SCOPES,
         lasting=LASTING,

@@ -22,6 +22,7 @@ from packhorse.web.forms import BESIDE, Relayed
 from packhorse.web.render import Page, as_json, is_script, mistakes, redirect, render_page, services_and_caller
 from packhorse.web.widgets.fields import Field, fields_of
 
+ORIGIN = "web"  # of jobs that people submit with the form
 BESIDES = 64 * 1024  # bytes for what is said beside the parameters
 
 Name = Annotated[str | None, QueryParameter()]
@@ -50,7 +51,7 @@ async def submit(request: Page, pipeline: Needed, key: Name = None, user_id: Nam
     query = {"pipeline": pipeline} | ({"user_id": user_id} if user_id else {})
     body = Body(sent.receive, services.settings)
     try:
-        job = await receive_job(services, caller, body, sent.content_type, query, key or None)
+        job = await receive_job(services, caller, body, sent.content_type, query, key or None, origin=ORIGIN)
     except PackhorseError as error:
         known = problems.known_error(request, error)
         problems.log_failure(known, request, error)
