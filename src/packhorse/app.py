@@ -23,11 +23,11 @@ class App:
 
     def __init__(self, name: str, *, statuses: Mapping[str, str] | None = None) -> None:
         """``statuses`` maps statuses to your own names, such as ``{"running": "processing"}``. Every job then also has
-        your name, as its ``alias``.
+        your name, as its ``alias``. ``{"running:onnx": "ONNX"}`` names a job while its stage ``onnx`` runs.
         """
         self.code = Code(name)
         try:
-            self._statuses = check_statuses(statuses or {})
+            self._statuses, self._stage_statuses = check_statuses(statuses or {})
         except ValueError as error:
             raise definition_error(f"App {name!r}: {error}") from error
         self._runtime: Runtime | None = None
@@ -88,4 +88,5 @@ class App:
     def _adopt(self, pipeline: Pipeline[Any]) -> None:
         self.code.add(pipeline)
         pipeline.statuses = self._statuses
+        pipeline.stage_statuses = self._stage_statuses
         pipeline.submitter = self

@@ -52,9 +52,10 @@ def test_a_model_goes_through_all_stages_though_its_worker_is_killed(
     assert ended["status"] == "completed", ended["error"]
     keys = ended["result_object_keys"]
     assert set(keys) == {"onnx", "bie", "nef"}
-    assert job["alias"] == {"status": "created", "output": {"onnx_path": None, "bie_path": None, "nef_path": None}}
+    nothing = {"onnx_path": None, "bie_path": None, "nef_path": None}
+    assert job["alias"] == {"status": "created", "stage": None, "output": nothing}
     paths = {"onnx_path": keys["onnx"], "bie_path": keys["bie"], "nef_path": keys["nef"]}
-    assert ended["alias"] == {"status": "completed", "output": paths}
+    assert ended["alias"] == {"status": "completed", "stage": None, "output": paths}
     assert (ended["source_filename"], ended["input"]["ref_images_count"]) == ("shapes.onnx", 8)
     assert (ended["result"]["calibration"], ended["result"]["sim_hw"]["top1"]) == ("images", 1.0)
     path = Path(converter.client.result(job["job_id"], tmp_path))

@@ -274,7 +274,7 @@ def test_the_current_run_is_followed_and_not_the_ones_before(ask: Tell, shared: 
 
 def test_an_error_is_json_for_who_asked_for_json(ask: Tell) -> None:
     refused = ask("submit", "greet", "naem=ann", "--json")
-    misused = ask("jobs", "--status", "weird", "--json")
+    misused = ask("jobs", "--limit", "many", "--json")
 
     error = json.loads(refused.err)["error"]
     assert (refused.code, refused.out, misused.code) == (3, "", 2)
@@ -282,7 +282,6 @@ def test_an_error_is_json_for_who_asked_for_json(ask: Tell) -> None:
     assert (error["type"], error["title"]) == ("invalid-input", "Invalid input")
     assert {each["field"] for each in error["errors"]} == {"naem", "name"}
     assert json.loads(misused.err)["error"]["type"] == "usage"
-    assert '"pending", "running", "completed"' in json.loads(misused.err)["error"]["detail"]
 
 
 def test_a_field_that_is_wrong_is_named_once(ask: Tell) -> None:

@@ -36,7 +36,6 @@ def test_without_a_command_it_lists_them_all(house: House) -> None:
         (["nope"], "packhorse --help"),
         (["jobs", "--nope"], "packhorse jobs --help"),
         (["jobs", "--limit", "many"], "packhorse jobs --help"),
-        (["jobs", "--status", "done"], "packhorse jobs --help"),
         (["jobs", "--limit", "1.5"], "packhorse jobs --help"),
         (["show"], "packhorse show --help"),
         (["submit", "p", "a=1", "--priority", "1.5"], "packhorse submit --help"),

@@ -23,8 +23,7 @@ def defined(app: App, **options: Any) -> Plan:
     def split(ctx: Context, p: Words) -> list[str]:
         return p.text.split()
 
-    [definition] = app.code.definitions()
-    return json.plan_from(definition.plan)
+    return json.plan_from(app.code.definitions()[-1].plan)
 
 
 def test_the_words_of_an_app_are_published_with_each_of_its_pipelines() -> None:
@@ -47,7 +46,29 @@ def test_who_says_nothing_has_the_plan_that_it_always_had() -> None:
     assert b"statuses" not in json.encode(said)
 
 
-@pytest.mark.parametrize("wrong", [{"done": "success"}, {"running": ""}, {"running": 1}, {"running": "a\nb"}])
+def test_a_running_stage_has_a_word_in_the_pipelines_that_have_the_stage() -> None:
+    app = App("words", statuses={"running": "busy", "running:split": "SPLIT"})
+
+    @app.job
+    def other() -> None: ...
+
+    defined_ = defined(app)
+    assert (defined_.statuses, defined_.stage_statuses) == ({Status.RUNNING: "busy"}, {"split": "SPLIT"})
+
+
+def test_a_word_for_a_stage_that_there_is_not_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="statuses= for 'onnx', but no stage has that name"):
+        defined(App("words", statuses={"running:onnx": "ONNX"}))
+
+
+def test_files_on_top_of_a_job_need_names() -> None:
+    with pytest.raises(DefinitionError, match="has_output= needs outputs="):
+        defined(App("words"), has_output=True)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"done": "success"}, {"running": ""}, {"running": 1}, {"running": "a\nb"}, {"running:": "a"}]
+)
 def test_a_status_that_there_is_not_or_a_word_that_is_none_is_refused(wrong: Any) -> None:
     with pytest.raises(DefinitionError, match="statuses="):
         App("words", statuses=wrong)

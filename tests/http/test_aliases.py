@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
+from packhorse.errors import InvalidInput
 from tests.apps.places import PLACES, Stand, stand
 from tests.http.processes import until
 from tests.servers.web import Web, web_aside
@@ -137,13 +139,31 @@ def test_a_pipeline_says_what_its_users_call_things(on: tuple[Stand, Web]) -> No
     assert pipelines["plain"]["outputs"] == {}
 
 
-def test_jobs_are_asked_for_by_our_words_only(on: tuple[Stand, Web]) -> None:
+def test_jobs_are_asked_for_by_our_words_and_by_the_apps(on: tuple[Stand, Web]) -> None:
     at, _ = on
     job = at.client.wait(at.client.submit("plain", {}, user="bob")["job_id"], FOR_LONG)
 
     by_ours = [each["job_id"] for each in at.client.list(user="bob", status="completed")["items"]]
+    by_theirs = [each["job_id"] for each in at.client.list(user="bob", status="success")["items"]]
+    counted = [at.client.count(user="bob", status=word)["count"] for word in ("success", "created")]
+    commanded = [
+        each["job_id"] for each in command(at, "jobs", "--user", "bob", "--status", "success", "--json")["items"]
+    ]
 
-    assert (by_ours, job["alias"]) == ([job["job_id"]], {"status": "success", "output": {}})
+    assert by_ours == by_theirs == commanded == [job["job_id"]]
+    assert (job["alias"], counted) == ({"status": "success", "output": {}}, [1, 0])
+    assert "<option selected>success</option>" in httpx2.get(f"{at.server.url}/jobs?status=success").text
+    assert at.client.delete_jobs(user="bob", status="success")["count"] == 1
+
+
+def test_a_word_that_no_app_has_is_refused_with_those_there_are(on: tuple[Stand, Web]) -> None:
+    at, _ = on
+
+    with pytest.raises(InvalidInput) as refused:
+        at.client.list(status="done")
+
+    words = "pending, running, completed, failed, cancelled, created, processing, success"
+    assert refused.value.errors == [{"field": "status", "message": f"It must be one of {words}"}]
 
 
 def test_an_app_that_speaks_as_we_do_has_no_alias(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from packhorse.core import lifecycle
 from packhorse.core.models import Artifact, Event, Failure, Firing, Input, Job, Result, Spec, Stored, TaskId
 from packhorse.core.plan import Need, Plan, StagePlan, Status
 from packhorse.schemas.job_details import event_to_json
-from packhorse.schemas.jobs import job_to_json, new_job_to_json
+from packhorse.schemas.jobs import job_to_json, new_job_to_json, public_job
 from packhorse.schemas.progress import iso
 from packhorse.store.base import Progress
 
@@ -118,6 +118,19 @@ def test_an_active_job_shows_when_it_would_be_deleted_and_an_ended_one_when_it_i
 
     assert shown == [iso(1700.0), iso(1800.0)]
     assert [job_to_json(each, None, {}, {})["expires_at"] for each in ended] == [iso(1802.0), iso(1262.0)]
+
+
+def test_an_apps_word_for_a_stage_is_shown_while_it_runs_and_its_files_on_top_if_it_asks() -> None:
+    plan = replace(PLAN, stage_statuses={"split": "SPLIT", "side": "SIDE"}, outputs={"path": "split"}, has_output=True)
+    job = lifecycle.submit(plan, Spec(b"{}"), job_id="j", user="u", now=1000.0).after
+    started = lifecycle.start(job, TaskId("side"), token="t", worker="w", lease=1, now=1001.0).after
+
+    shown = [job_to_json(each, None, {}, {}) for each in (job, started, done(started, "split", at=1002.0, width=1))]
+
+    assert [each["alias"] and each["alias"].get("stage", "") for each in shown] == [None, "SIDE", "SIDE"]
+    assert shown[0]["output"] == {"path": None}
+    assert "output" not in job_to_json(submitted(), None, {}, {})
+    assert public_job(shown[0])["output"] == {}
 
 
 def test_a_stage_shows_what_it_last_reported() -> None:

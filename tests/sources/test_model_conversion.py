@@ -27,6 +27,9 @@ PARAMETERS = {
 }
 """As in section 3 of the document, "Job record schema"."""
 
+PATHS = {"bie_path": "bie", "nef_path": "nef", "onnx_path": "onnx"}
+"""The names of `output`, the old form of `result_object_keys`."""
+
 RECORD = """
     job_id created_at updated_at status stage progress parameters output result_object_keys error origin user_id
     tenant_id created_by_client_id source_filename input stage_timings stage_progress expires_at metadata promoted
@@ -75,6 +78,7 @@ def ended(converter: Stand, created: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_new_job_has_the_documents_record(created: dict[str, Any]) -> None:
+    assert created.keys() >= set(RECORD.split())
     assert created["parameters"].items() >= PARAMETERS.items()
     assert (created["user_id"], created["created_by_client_id"]) == ("visionA-user-12345", "visionA-service")
     assert (created["origin"], created["stage"], created["progress"]) == ("api", "onnx", 0)
@@ -110,3 +114,31 @@ def test_a_job_from_the_form_has_the_origin_web(converter: Stand, key: str) -> N
     assert answer.status_code == 303, answer.text
     job = converter.client.get(answer.headers["Location"].partition("?")[0].rpartition("/")[2])
     assert (job["origin"], job["source_filename"]) == ("web", "model.onnx")
+
+
+def test_the_old_output_is_at_the_top_of_the_record(created: dict[str, Any], ended: dict[str, Any]) -> None:
+    assert created["output"] == dict.fromkeys(PATHS)
+    assert ended["output"] == {name: ended["result_object_keys"][stage] for name, stage in PATHS.items()}
+
+
+def test_jobs_are_found_by_the_status_created(converter: Stand, key: str, shapes: Path) -> None:
+    model = {"model": ("model.onnx", (shapes / "shapes.onnx").read_bytes(), "application/octet-stream")}
+    who = {"user_id": "visionA-user-11111"}
+    with asking(converter, key) as http:
+        waiting = http.post("/api/v1/jobs", data=who | {"delay": "1h"}, files=model).json()
+
+        found = http.get("/api/v1/jobs", params=who | {"status": "created"}).json()["items"]
+
+    assert [(each["job_id"], each["status"], each["alias"]["status"]) for each in found] == [
+        (waiting["job_id"], "pending", "created")
+    ]
+
+
+def test_the_records_status_words_are_declared_for_its_stages(converter: Stand, key: str) -> None:
+    with asking(converter, key) as http:
+        [convert] = http.get("/api/v1/pipelines").json()["items"]
+        refused = http.get("/api/v1/jobs", params={"status": "ONNX"}).json()
+
+    words = {"running:onnx": "ONNX", "running:bie": "BIE", "running:nef": "NEF"}
+    assert convert["statuses"].items() >= words.items()
+    assert refused["errors"][0]["message"] == "It names a job while its stage onnx runs: use running"

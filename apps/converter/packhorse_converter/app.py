@@ -28,7 +28,10 @@ from packhorse_converter.toolchain import (
     Toolchain,
 )
 
-app = App("converter", statuses={"pending": "created"})
+app = App(
+    "converter",
+    statuses={"pending": "created", "running:onnx": "ONNX", "running:bie": "BIE", "running:nef": "NEF"},
+)
 
 MOST_IMAGES = 500
 MEMORY = "8GB"
@@ -151,6 +154,7 @@ convert = app.pipeline(
     one_per="user",
     keep="7d",
     outputs={"onnx_path": "onnx", "bie_path": "bie", "nef_path": "nef"},
+    has_output=True,
     result_name="{source}{suffix}",
     downloads={
         "per": "key",

@@ -24,7 +24,7 @@ AFRESH = KEEP - timedelta(days=1)
 """What has not changed for so long is fetched again all the same, so that there is always a copy."""
 SILENCE = 15.0
 
-app = App("fetch", statuses={"completed": "success", "failed": "error"})
+app = App("fetch", statuses={"pending": "pending", "running": "running", "completed": "success", "failed": "error"})
 
 Secrets = Annotated[dict[str, Secret], Meta(max_length=50)]
 

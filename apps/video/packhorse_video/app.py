@@ -16,7 +16,7 @@ from packhorse_video.decoder import About, NotAVideo
 from packhorse_video.findings import Finding, Report
 from packhorse_video.frames import Frames
 
-app = App("video")
+app = App("video", statuses={status: status for status in ("pending", "running", "completed", "failed", "cancelled")})
 
 NOT_ASKED = "not asked for"
 SILENT = "the video has no sound"

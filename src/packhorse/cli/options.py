@@ -105,8 +105,8 @@ class Remote(Output):
 class Chosen:
     user: str | None = None
     "Only jobs of this user."
-    status: Status | None = None
-    "Only jobs with this status."
+    status: Status | str | None = None
+    "Only jobs with this status, also by the name that its app has for it."
     pipeline: str | None = None
     "Only jobs of this pipeline."
     since: str | None = None

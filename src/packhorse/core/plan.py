@@ -164,8 +164,10 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     publish: str = ""
     """Path pattern under which the files of completed jobs are also published. Empty: not published."""
     statuses: Mapping[Status, str] = field(default_factory=dict)  # the app's own names for statuses
+    stage_statuses: Mapping[str, str] = field(default_factory=dict)  # and for a job while one of these stages runs
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Stage by the app's own name for its files."""
+    has_output: bool = False  # whether its jobs have them as `output` too, not only in their alias
     result_name: str = RESULT_NAME  # pattern of the file name with which the result is downloaded
     alerts: AlertRate | None = None  # which failures people are alerted to; None: to each new kind
     downloads: DownloadLimits | None = None  # None: as the settings say, counted together with other pipelines

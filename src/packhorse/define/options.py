@@ -174,8 +174,10 @@ class PipelineOptions(TypedDict, total=False):
     """Additional path of a completed job's files, such as ``{schedule}/{date}``. Default: none."""
     outputs: Mapping[str, str] | None
     """The app's own names for the files of its stages, such as ``{"onnx_path": "onnx"}``. Default: none."""
+    has_output: bool
+    """Whether each job also has these files as ``output``, not only in its ``alias``. Default: no."""
     result_name: str | None
-    """File name of the downloaded result: ``{source}`` is the first uploaded file without its suffix, or the pipeline;
+    """File name of the downloaded result: ``{source}`` is the primary input without its suffix, or the pipeline;
     ``{name}`` the file that the stage returned, ``{suffix}`` its suffix. Default: ``{source}-{name}``."""
     downloads: DownloadOptions | None
     """Limits of its downloads, such as ``{"per": "key", "per_minute": 20}``. Default: the settings."""
@@ -260,6 +262,7 @@ def pipeline_limits(
     alerts: Literal["new", "every"] | AlertRate = "new",
     publish: str | None = None,
     outputs: Mapping[str, str] | None = None,
+    has_output: bool = False,
     result_name: str | None = None,
     downloads: DownloadOptions | None = None,
 ) -> dict[str, Any]:
@@ -268,6 +271,8 @@ def pipeline_limits(
         raise ValueError(f'one_per can only be "user", not {one_per!r}')
     if slot is not None and one_per is None:
         raise ValueError('slot= needs one_per="user"')
+    if has_output and not outputs:
+        raise ValueError("has_output= needs outputs=")
     return {
         "slot": None if one_per is None else check_name(name if slot is None else slot),
         "keep": {} if keep is None else _keep(keep),
@@ -278,6 +283,7 @@ def pipeline_limits(
         "alerts": _alerts(alerts),
         "publish": "" if publish is None else publish_path.check_pattern(publish),
         "outputs": {check_label("outputs", name): stage for name, stage in (outputs or {}).items()},
+        "has_output": has_output,
         "result_name": plan.RESULT_NAME if result_name is None else _result_name(result_name),
         "downloads": None if downloads is None else _downloads(downloads),
     }
@@ -322,6 +328,10 @@ def _retry_on(value: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({*value}))
 
 
+WHILE = f"{Status.RUNNING.value}:"
+"""Begins the key of a word for a job while one of its stages runs."""
+
+
 def check_int(what: str, value: Any, least: int, most: float = math.inf) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         bound = f"at least {least}" if most == math.inf else f"from {least} to {most}"
@@ -329,12 +339,17 @@ def check_int(what: str, value: Any, least: int, most: float = math.inf) -> int:
     return value
 
 
-def check_statuses(given: Mapping[str, str]) -> dict[Status, str]:
-    """The app's own names for statuses. Raises ValueError."""
+def check_statuses(given: Mapping[str, str]) -> tuple[dict[Status, str], dict[str, str]]:
+    """The app's own names for statuses, and for running stages (``running:onnx``). Raises ValueError."""
     known = [status.value for status in Status]
-    if not {*given} <= {*known}:
-        raise ValueError(f"statuses= takes {', '.join(known)}, not {sorted(given)}")
-    return {Status(status): check_label("statuses", called) for status, called in given.items()}
+    stages = {name: name.removeprefix(WHILE) for name in given if name.startswith(WHILE) and name != WHILE}
+    if not {*given} <= {*known, *stages}:
+        raise ValueError(f"statuses= takes {', '.join(known)} and {WHILE}STAGE, not {sorted(given)}")
+    words = {name: check_label("statuses", called) for name, called in given.items()}
+    return (
+        {Status(name): word for name, word in words.items() if name not in stages},
+        {stage: words[name] for name, stage in stages.items()},
+    )
 
 
 def check_label(what: str, value: Any) -> str:

@@ -47,6 +47,8 @@ class Pipeline(Generic[P]):
         """Set by the app that the pipeline belongs to."""
         self.statuses: Mapping[Status, str] = {}
         """Set by the app: its own names for statuses."""
+        self.stage_statuses: Mapping[str, str] = {}
+        """Set by the app: its own names for jobs while a stage runs."""
         limits: dict[str, Any] = dict(options)
         described = limits.pop("description", None)
         try:
@@ -76,6 +78,7 @@ class Pipeline(Generic[P]):
             lists=lists,
             primary=next((name for name, how in files.items() if how == "one"), next(iter(files), "")),
             statuses=self.statuses,
+            stage_statuses={stage: word for stage, word in self.stage_statuses.items() if stage in self.stages},
             **self._limits,
         )
         try:

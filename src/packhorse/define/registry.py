@@ -80,6 +80,10 @@ class Code:
         }
 
     def definitions(self) -> list[Definition]:
+        """Raises DefinitionError for a word that is for no stage: only now are all stages known."""
+        named = {stage for each in self._pipelines.values() for stage in each.stage_statuses}
+        if missing := sorted(named - {stage for each in self._pipelines.values() for stage in each.stages}):
+            raise definition_error(f"App {self.app!r} has statuses= for {missing[0]!r}, but no stage has that name")
         return [pipeline.definition(self.app) for pipeline in self._pipelines.values()]
 
 

@@ -127,7 +127,8 @@ class Meant(Struct):
     all: bool = False
     """Needed where neither ids nor anything else is named."""
     user_id: str | None = None
-    status: Status | None = None
+    status: str | None = None
+    """One of ours, or an app's own name for it."""
     pipeline: str | None = None
     created_from: str | None = None
     """A time in ISO 8601, as `created_until`."""
@@ -150,8 +151,11 @@ class Place(NamedTuple):
         return f"{self.until!r}:{self.status.value}:{self.before or ''}"
 
 
-def select_jobs(given: Meant, caller: Caller) -> tuple[list[str], Filter | None]:
-    """Ids, or a filter; neither for a user that the caller cannot act for. Raises InvalidInput."""
+def select_jobs(given: Meant, caller: Caller, status: Status | None) -> tuple[list[str], Filter | None]:
+    """Ids, or a filter; neither for a user that the caller cannot act for. Raises InvalidInput.
+
+    ``status``: what the word in ``given`` means.
+    """
     mistakes = selection_errors(given.ids, MOST_IDS, {"user_id": given.user_id, "pipeline": given.pipeline})
     created_from = time_from(given.created_from, "created_from", mistakes)
     created_until = time_from(given.created_until, "created_until", mistakes)
@@ -160,7 +164,7 @@ def select_jobs(given: Meant, caller: Caller) -> tuple[list[str], Filter | None]
     check_selection(given.ids, mistakes, is_filter=is_filter, choices="ids, a filter, or all")
     if given.ids:
         return list(dict.fromkeys(given.ids)), None
-    wanted = Filter(None, given.user_id, given.status, given.pipeline, created_from, created_until)
+    wanted = Filter(None, given.user_id, status, given.pipeline, created_from, created_until)
     return [], access.jobs_filter(caller, wanted)
 
 
@@ -189,7 +193,8 @@ class BulkAction:
     async def run(self, given: Meant) -> ChangedDocument:
         """One step: up to 200 jobs; ``next`` in the answer is the cursor of the following one. Raises InvalidInput."""
         access.require(self._caller, self._verb.scope)
-        ids, filter = select_jobs(given, self._caller)
+        status = await self._services.catalog.read_status(given.status, given.pipeline)
+        ids, filter = select_jobs(given, self._caller, status)
         if given.ids:
             return await self._try_ids(ids) if given.dry_run else await self._change(ids, None)
         if filter is None or not (statuses := [each for each in self._able if filter.status in (None, each)]):

@@ -11,7 +11,7 @@ import jsonschema_rs
 import msgspec
 
 from packhorse.core import json
-from packhorse.core.plan import Definition
+from packhorse.core.plan import Definition, Status
 from packhorse.define import validation
 from packhorse.define.files import ANYTHING, Accepts
 from packhorse.define.files import SCHEMA as FILE
@@ -175,6 +175,23 @@ class Catalog:
             message = f"Which pipeline? There is {list_some(sorted(self._found))}." if self._found else nothing
             raise InvalidInput(message, field="pipeline")
         return next(iter(self._found.values()))
+
+    async def read_status(self, word: str | None, pipeline: str | None = None) -> Status | None:
+        """The status that a word means: one of ours, or an app's own, of the named pipeline. Raises InvalidInput."""
+        if word is None or word in [*Status]:
+            return None if word is None else Status(word)
+        plans = [each.plan for each in await self.all() if pipeline in (None, each.plan.pipeline)]
+        meant = sorted({status for plan in plans for status, called in plan.statuses.items() if called == word})
+        if len(meant) == 1:
+            return meant[0]
+        if meant:
+            message = f"It can mean {' or '.join(meant)}: use one of these, or name the pipeline"
+        elif stages := sorted({stage for plan in plans for stage, each in plan.stage_statuses.items() if each == word}):
+            message = f"It names a job while its stage {stages[0]} runs: use running"
+        else:
+            words = dict.fromkeys([*Status, *(word for plan in plans for word in plan.statuses.values())])
+            raise validation.invalid(validation.NOT_VALID, [validation.one_of("status", words)])
+        raise validation.invalid(validation.NOT_VALID, [{"field": "status", "message": message}])
 
     async def _refresh(self, *, always: bool = False) -> None:
         if not always and time.monotonic() - self._read_at < FRESH:

@@ -7,7 +7,7 @@ from typing import Any, NotRequired, TypedDict, cast
 from packhorse.core import json, publish_path
 from packhorse.core.error_codes import CODES, EXCEPTION, INVALID, PERMANENT
 from packhorse.core.models import Artifact, Failure, Job, Result, Spec, Stopping, Stored, TaskId, primary_input
-from packhorse.core.plan import Status, keep_periods, purge_at
+from packhorse.core.plan import Status, TaskStatus, keep_periods, purge_at
 from packhorse.core.redaction import mask
 from packhorse.define.files import artifact_key
 from packhorse.define.values import decode_result
@@ -52,9 +52,13 @@ class ErrorDocument(TypedDict):
 
 
 class AliasDocument(TypedDict):
-    """The app's own name for the job's status, and the keys of its files by the app's names."""
+    """The app's own name for the job's status, and the keys of its files by the app's names.
+
+    ``stage`` is the app's own name for the running stage, only there if the app has such names; null while none runs.
+    """
 
     status: str
+    stage: NotRequired[str | None]
     output: dict[str, str | list[str] | None]
 
 
@@ -106,6 +110,8 @@ class JobDocument(PositionDocument):
     version: int
     last_event: int
     alias: AliasDocument | None
+    output: NotRequired[dict[str, str | list[str] | None]]
+    """As in ``alias``; only there if the pipeline has ``has_output=True``."""
 
 
 class ArtifactDocument(TypedDict):
@@ -175,7 +181,7 @@ def job_to_json(job: Job, spec: Spec | None, results: Results, progress: Reporte
     spec = spec or NO_SPEC
     primary = _primary_input(job, spec)
     keys = _object_keys(job, results)
-    return {
+    document: JobDocument = {
         "job_id": job.id,
         "pipeline": job.plan.pipeline,
         "user_id": job.user,
@@ -186,7 +192,7 @@ def job_to_json(job: Job, spec: Spec | None, results: Results, progress: Reporte
         "tick": None if job.firing is None else iso(job.firing.tick),
         "status": job.status,
         "stopping": job.stopping,
-        **position_to_json(job, progress),
+        **position_to_json(job, progress),  # type: ignore[typeddict-item] # `output` is no key of a position
         "stages": stages_to_json(job, progress),
         "parameters": _parameters(job, spec),
         "inputs": [_input(each.parameter, each.file) for each in spec.inputs],
@@ -219,6 +225,9 @@ def job_to_json(job: Job, spec: Spec | None, results: Results, progress: Reporte
         "last_event": job.events,
         "alias": alias_to_json(job, keys),
     }
+    if job.plan.has_output:
+        document["output"] = _outputs(job, keys)
+    return document
 
 
 def new_job_to_json(job: Job, spec: Spec) -> JobDocument:
@@ -264,6 +273,7 @@ def public_job(document: JobDocument) -> JobDocument:
         "trace_id": "",
         "error": public_error(document["error"]),
         "alias": None if alias is None else {**alias, "output": {}},
+        **({"output": {}} if "output" in document else {}),
     }
     return cast(JobDocument, document | hidden)
 
@@ -314,12 +324,17 @@ def artifact_to_json(artifact: Artifact) -> ArtifactDocument:
 def alias_to_json(job: Job, keys: Mapping[str, str | list[str]]) -> AliasDocument | None:
     """``keys``: object keys by stage. None if the app has no names of its own for statuses and outputs."""
     plan = job.plan
-    if not plan.statuses and not plan.outputs:
+    if not plan.statuses and not plan.stage_statuses and not plan.outputs:
         return None
-    return {
-        "status": plan.statuses.get(job.status, job.status.value),
-        "output": {name: keys.get(stage) for name, stage in plan.outputs.items()},
-    }
+    status = plan.statuses.get(job.status, job.status.value)
+    if not plan.stage_statuses:
+        return {"status": status, "output": _outputs(job, keys)}
+    running = next((name for name in plan.stage_statuses if job.stage(name).status is TaskStatus.RUNNING), "")
+    return {"status": status, "stage": plan.stage_statuses.get(running), "output": _outputs(job, keys)}
+
+
+def _outputs(job: Job, keys: Mapping[str, str | list[str]]) -> dict[str, str | list[str] | None]:
+    return {name: keys.get(stage) for name, stage in job.plan.outputs.items()}
 
 
 def _primary_input(job: Job, spec: Spec) -> InputDocument | None:

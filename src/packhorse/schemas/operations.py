@@ -5,6 +5,7 @@ from typing import Any, Literal, TypedDict
 
 from packhorse.core import json
 from packhorse.core.plan import Definition, StagePlan, Status
+from packhorse.define.options import WHILE
 from packhorse.schemas.progress import iso
 from packhorse.store.collections.workers import WorkerCard
 
@@ -53,7 +54,8 @@ def pipeline_to_json(published: Definition, live: Sequence[WorkerCard]) -> Pipel
         "description": published.description,
         "schema": json.decode(published.schema),
         "one_per_user": plan.slot is not None,
-        "statuses": {status.value: called for status, called in plan.statuses.items()},
+        "statuses": {status.value: called for status, called in plan.statuses.items()}
+        | {f"{WHILE}{stage}": called for stage, called in plan.stage_statuses.items()},
         "outputs": dict(plan.outputs),
         "stages": [
             {

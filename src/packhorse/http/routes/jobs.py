@@ -45,6 +45,8 @@ from packhorse.store.base import Filter, Line
 
 CURSOR = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 Cursor = Annotated[str | None, QueryParameter(pattern=CURSOR, description="What an earlier page gave as `next`.")]
+WORDS = f"{', '.join(Status)}, or an app's own name for one of them."
+StatusWord = Annotated[str | None, QueryParameter(description=WORDS)]
 Lines = Annotated[int, QueryParameter(ge=1, le=5000)]
 Events = Annotated[int, QueryParameter(ge=1, le=1000)]
 
@@ -61,7 +63,7 @@ async def list_jobs(
     services: FromServices,
     caller: FromCaller,
     user_id: FromQuery[str | None] = None,
-    status: FromQuery[Status | None] = None,
+    status: StatusWord = None,
     pipeline: FromQuery[str | None] = None,
     created_from: FromQuery[datetime | None] = None,
     created_until: FromQuery[datetime | None] = None,
@@ -69,7 +71,8 @@ async def list_jobs(
     limit: PageSize = 50,
 ) -> JobsPage:
     """Jobs, newest first. `next` is the cursor of the next page."""
-    wanted = Filter(None, user_id, status, pipeline, view.seconds_of(created_from), view.seconds_of(created_until))
+    meant = await services.catalog.read_status(status, pipeline)
+    wanted = Filter(None, user_id, meant, pipeline, view.seconds_of(created_from), view.seconds_of(created_until))
     return await view.list_jobs(services, caller, wanted, cursor=cursor, limit=limit)
 
 
@@ -78,13 +81,14 @@ async def count(
     services: FromServices,
     caller: FromCaller,
     user_id: FromQuery[str | None] = None,
-    status: FromQuery[Status | None] = None,
+    status: StatusWord = None,
     pipeline: FromQuery[str | None] = None,
     created_from: FromQuery[datetime | None] = None,
     created_until: FromQuery[datetime | None] = None,
 ) -> CountDocument:
     """The number of jobs that match, counted up to 1000; `is_at_least` if there may be more."""
-    wanted = Filter(None, user_id, status, pipeline, view.seconds_of(created_from), view.seconds_of(created_until))
+    meant = await services.catalog.read_status(status, pipeline)
+    wanted = Filter(None, user_id, meant, pipeline, view.seconds_of(created_from), view.seconds_of(created_until))
     return await view.count_jobs(services, caller, wanted)
 
 

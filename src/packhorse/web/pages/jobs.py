@@ -17,12 +17,13 @@ from litestar import Response, get, post
 from litestar.datastructures import FormMultiDict
 
 from packhorse.core.plan import Status
-from packhorse.define.validation import FieldError, invalid, one_of
+from packhorse.define.validation import FieldError, invalid
 from packhorse.errors import InvalidInput, UnknownPipeline
 from packhorse.http.requests import convert
 from packhorse.http.routes.jobs import CURSOR
 from packhorse.jobs import view
 from packhorse.jobs.actions import BulkAction, Meant
+from packhorse.jobs.catalog import Catalog
 from packhorse.jobs.view import time_from
 from packhorse.plurals import plural
 from packhorse.schemas.jobs import ChangedDocument, CountDocument
@@ -32,7 +33,6 @@ from packhorse.web.render import Page, redirect, render_page, services_and_calle
 from packhorse.web.widgets import formatting
 
 TIMES = ("created_from", "created_until")
-STATUSES = tuple(Status)
 FILTERS = ("status", "pipeline", "user_id", *TIMES)
 PAGE = 50
 
@@ -51,7 +51,7 @@ async def jobs(request: Page) -> Response[bytes]:
     query = {name: request.query_params.get(name) or None for name in FILTERS}
     cursor = request.query_params.get("cursor")
     services, caller = services_and_caller(request)
-    wanted, wrong = _read_filter(query)
+    wanted, wrong = await _read_filter(services.catalog, query)
     if cursor and not re.fullmatch(CURSOR, cursor):
         raise invalid("The query is not valid", [{"field": "cursor", "message": "It must be `next` of another page"}])
     rows: list[view.JobRow] = []
@@ -64,15 +64,16 @@ async def jobs(request: Page) -> Response[bytes]:
             )
         except UnknownPipeline as error:
             wrong = {"pipeline": error.message}
+    published = await services.catalog.all()
     return render_page(
         request,
         "jobs.html",
         status=422 if wrong else 200,
         query=query,
-        statuses=STATUSES,
+        statuses=list(dict.fromkeys([*Status, *(word for each in published for word in each.plan.statuses.values())])),
         cursor=cursor,
         mistakes=wrong,
-        pipelines=[each.plan.pipeline for each in await services.catalog.all()],
+        pipelines=[each.plan.pipeline for each in published],
         jobs=[_row(each) for each in rows],
         count=_count_text(count, len(rows)),
         next=next,
@@ -82,16 +83,18 @@ async def jobs(request: Page) -> Response[bytes]:
     )
 
 
-def _read_filter(query: Mapping[str, str | None]) -> tuple[Filter | None, dict[str, str]]:
+async def _read_filter(catalog: Catalog, query: Mapping[str, str | None]) -> tuple[Filter | None, dict[str, str]]:
     """The filter that a form names; or None and what is wrong with which field."""
     mistakes: list[FieldError] = []
-    status = query["status"]
-    if status is not None and status not in STATUSES:
-        mistakes.append(one_of("status", STATUSES))
+    status = None
+    try:
+        status = await catalog.read_status(query["status"], query["pipeline"])
+    except InvalidInput as error:
+        mistakes += error.errors
     since, until = (time_from(_exact(query[name]), name, mistakes) for name in TIMES)
     if mistakes:
         return None, {each["field"]: each["message"] for each in mistakes}
-    wanted = Filter(None, query["user_id"], None if status is None else Status(status), query["pipeline"], since, until)
+    wanted = Filter(None, query["user_id"], status, query["pipeline"], since, until)
     return wanted, {}
 
 
