@@ -21,11 +21,16 @@ P = TypeVar("P")
 class App:
     """Holds pipelines. ``packhorse dev FILE`` finds it; ``.submit()`` writes to the store that the settings name."""
 
-    def __init__(self, name: str, *, statuses: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, *, statuses: Mapping[str, str] | None = None, default_pipeline: str | None = None
+    ) -> None:
         """``statuses`` maps statuses to your own names, such as ``{"running": "processing"}``. Every job then also has
         your name, as its ``alias``. ``{"running:onnx": "ONNX"}`` names a job while its stage ``onnx`` runs.
+
+        ``default_pipeline`` is what a submit to ``/apps/{name}/api/v1/jobs`` means that names no pipeline. An app with
+        one pipeline needs none.
         """
-        self.code = Code(name)
+        self.code = Code(name, default_pipeline)
         try:
             self._statuses, self._stage_statuses = check_statuses(statuses or {})
         except ValueError as error:

@@ -241,6 +241,9 @@ class Settings:
     artifacts_limit: int = _setting(
         10_000, "Maximum number of files that one attempt of a stage publishes, those of its result included", int
     )
+    default_pipeline: str = _setting(
+        "", "Pipeline of a submit that names none. Empty: the only pipeline there is, or the default of the app"
+    )
     parameters_limit: int = _setting(256 * 1024, "Maximum size of a job's parameters in bytes, without its files", size)
     tenant_jobs: int = _setting(0, "Maximum unfinished jobs per tenant. 0: unlimited", int)
     tenant_bytes: int = _setting(

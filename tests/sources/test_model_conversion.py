@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -11,7 +12,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from packhorse import App
+from packhorse.client import Client
+from packhorse.factory import open_store
+from packhorse.store.collections.workers import publish_definitions
 from tests.apps.places import Stand
+from tests.http.processes import until
 from tests.servers import forks
 
 FOR_LONG = 120.0
@@ -142,3 +148,36 @@ def test_the_records_status_words_are_declared_for_its_stages(converter: Stand, 
     words = {"running:onnx": "ONNX", "running:bie": "BIE", "running:nef": "NEF"}
     assert convert["statuses"].items() >= words.items()
     assert refused["errors"][0]["message"] == "It names a job while its stage onnx runs: use running"
+
+
+def test_the_documents_request_needs_no_pipeline_though_other_apps_run(
+    converter: Stand, key: str, ended: dict[str, Any]
+) -> None:
+    """The last test here: from now on, another app runs too."""
+    asyncio.run(publish_another(converter.server.place.settings.store))
+    model = {"model": ("model.onnx", b"\x08\x08", "application/octet-stream")}
+    who = {"user_id": "visionA-user-22222"}
+    with asking(converter, key) as http:
+        until(lambda: len(http.get("/api/v1/pipelines").json()["items"]) == 2)
+
+        alone = http.post("/apps/converter/api/v1/jobs", data=who | {"delay": "1h"}, files=model)
+        shared = http.post("/api/v1/jobs", data=who | {"delay": "1h"}, files=model)
+    with Client(f"{converter.server.url}/apps/converter", key=key) as client:
+        record = client.get(ended["job_id"])
+
+    assert (alone.status_code, alone.json()["pipeline"]) == (202, "convert")
+    assert (shared.status_code, shared.json()["errors"][0]["field"]) == (422, "pipeline")
+    assert record == ended
+
+
+async def publish_another(address: str) -> None:
+    app = App("another")
+
+    @app.job
+    def other() -> None: ...
+
+    store = await open_store(address)
+    try:
+        await publish_definitions(store, app.code.definitions())
+    finally:
+        await store.close()

@@ -49,6 +49,9 @@ class Caller(Struct, frozen=True):
     """The user it submits for by default."""
     job_id: str | None = None
     """The only job it may see; None: any of its tenant."""
+    app: str = ""
+    """The only app it sees in this request, with these pipelines: it uses the API of one app. Empty: all apps."""
+    pipelines: frozenset[str] = frozenset()
     address: str = ""
     session: str = ""
     """The id of the session, if a browser asks that has logged in."""
@@ -57,6 +60,9 @@ class Caller(Struct, frozen=True):
     def is_operator(self) -> bool:
         """Whether it may see what all tenants share."""
         return self.tenant == OPERATOR and self.user is None and "operate" in self.allowed
+
+    def sees_pipeline(self, name: str) -> bool:
+        return not self.app or name in self.pipelines
 
     def acting_for(self, user: str | None) -> str:
         """The user that is meant, if this caller may act for them. Raises InvalidInput."""
@@ -126,16 +132,22 @@ def job(caller: Caller, found: Job | None, job_id: str) -> Job:
     """A job whose purge has begun counts as deleted: its files may be gone already. Raises JobNotFound."""
     if found is None or found.is_purging or not may_see(caller, found.tenant, found.user):
         raise JobNotFound(job_id=job_id)
-    if caller.job_id not in (None, found.id):
+    if caller.job_id not in (None, found.id) or not caller.sees_pipeline(found.plan.pipeline):
         raise JobNotFound(job_id=job_id)
     return found
 
 
-def jobs_filter(caller: Caller, wanted: Filter) -> Filter | None:
-    """The filter narrowed to what the caller may see; None if it names a user that the caller cannot act for."""
+def jobs_filters(caller: Caller, wanted: Filter) -> list[Filter]:
+    """The filter narrowed to what the caller may see: one per pipeline if they see only one app.
+
+    Empty if it names a user that the caller cannot act for, or a pipeline of another app.
+    """
     if caller.user is not None and wanted.user not in (None, caller.user):
-        return None
-    return replace(wanted, tenant=caller.tenant, user=caller.user or wanted.user)
+        return []
+    found = replace(wanted, tenant=caller.tenant, user=caller.user or wanted.user)
+    if wanted.pipeline is not None:
+        return [found] if caller.sees_pipeline(wanted.pipeline) else []
+    return [replace(found, pipeline=each) for each in sorted(caller.pipelines)] if caller.app else [found]
 
 
 def schedule(caller: Caller, found: Schedule | None, schedule_id: str) -> Schedule:
@@ -147,7 +159,7 @@ def schedule(caller: Caller, found: Schedule | None, schedule_id: str) -> Schedu
 
 def may_see_terms(caller: Caller, found: Schedule | Revision) -> bool:
     """Whether a schedule, or one version of it, acts for a user whom the caller may see."""
-    return caller.user in (None, found.terms.user)
+    return caller.user in (None, found.terms.user) and caller.sees_pipeline(found.terms.pipeline)
 
 
 def may_see_failure(caller: Caller, found: FailedRun | None) -> bool:

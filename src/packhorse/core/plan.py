@@ -218,6 +218,7 @@ class Definition(Struct, frozen=True):
     fingerprint: str
     published_at: float = 0.0
     description: str = ""
+    is_default: bool = False  # whether a submit to its app that names no pipeline means this one
 
 
 class Defaults(Struct, frozen=True):

@@ -87,7 +87,7 @@ class Pipeline(Generic[P]):
             raise definition_error(error.message, self.place) from error
         return replace(plan, fingerprint=fingerprint(plan))
 
-    def definition(self, app: str) -> Definition:
+    def definition(self, app: str, *, is_default: bool = False) -> Definition:
         plan = self.plan()
         try:
             schema = self.schema.published_schema()
@@ -98,8 +98,9 @@ class Pipeline(Generic[P]):
             pipeline=self.name,
             plan=json.encode(plan),
             schema=json.encode(schema),
-            fingerprint=fingerprint([plan.fingerprint, schema, self.description]),
+            fingerprint=fingerprint([plan.fingerprint, schema, self.description, *([True] if is_default else [])]),
             description=self.description,
+            is_default=is_default,
         )
 
     def submit(self, params: P, **options: Unpack[SubmitOptions]) -> JobHandle[Any]:

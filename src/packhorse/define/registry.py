@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 
 class Code:
-    def __init__(self, app: str) -> None:
+    def __init__(self, app: str, default_pipeline: str | None = None) -> None:
         try:
             self.app = check_name(app)
         except ValueError as error:
             raise definition_error(f"App: {error}") from error
+        self._default = default_pipeline
         self._pipelines: dict[str, Pipeline[Any]] = {}
         self._schedules: dict[str, Declared] = {}
 
@@ -80,11 +81,16 @@ class Code:
         }
 
     def definitions(self) -> list[Definition]:
-        """Raises DefinitionError for a word that is for no stage: only now are all stages known."""
+        """Raises DefinitionError for a word or a default that names nothing: only now are all pipelines known."""
+        if self._default is not None and self._default not in self._pipelines:
+            raise definition_error(f"App {self.app!r} has default_pipeline={self._default!r}, but no such pipeline")
         named = {stage for each in self._pipelines.values() for stage in each.stage_statuses}
         if missing := sorted(named - {stage for each in self._pipelines.values() for stage in each.stages}):
             raise definition_error(f"App {self.app!r} has statuses= for {missing[0]!r}, but no stage has that name")
-        return [pipeline.definition(self.app) for pipeline in self._pipelines.values()]
+        return [
+            pipeline.definition(self.app, is_default=pipeline.name == self._default)
+            for pipeline in self._pipelines.values()
+        ]
 
 
 def load(target: str) -> Code:

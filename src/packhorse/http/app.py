@@ -16,7 +16,7 @@ from litestar.types import ControllerRouterHandler
 
 from packhorse.factory import destinations_from, open_both
 from packhorse.http import problems
-from packhorse.http.middleware import AuthMiddleware, TelemetryMiddleware
+from packhorse.http.middleware import AppMiddleware, AuthMiddleware, TelemetryMiddleware
 from packhorse.http.openapi import OpenApiFile
 from packhorse.http.requests import check_query
 from packhorse.http.routes import (
@@ -114,7 +114,7 @@ def build(
         ),
         logging_config=None,
     )
-    app.asgi_handler = TelemetryMiddleware(app.asgi_handler)
+    app.asgi_handler = TelemetryMiddleware(AppMiddleware(app.asgi_handler))
     prepare(app, settings)
     return app
 

@@ -11,13 +11,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from litestar import Request, Response
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPResponseStartEvent, HTTPScope, Message, Receive, Scope, Send
+from msgspec.structs import replace
 
 from packhorse import metrics
 from packhorse.auth.access import NOBODY, UNMARKED, Caller, check_route
 from packhorse.auth.authenticate import check_origin, first_header, is_encrypted
 from packhorse.auth.keys import PREFIX
 from packhorse.core import json
-from packhorse.errors import Forbidden
+from packhorse.errors import Forbidden, NotFound
 from packhorse.http.problems import PROBLEM_TYPE, problem, refusal
 from packhorse.http.requests import JSON, HttpRequest, check_head, check_query
 from packhorse.http.services import HttpServices
@@ -172,6 +173,41 @@ def _is_valid(found: re.Match[bytes]) -> bool:
     return is_known and b"" not in (found[2].strip(b"0"), found[3].strip(b"0"))
 
 
+APP = "packhorse_app"
+"""The key of a scope under which the name of the app is, for a request to the API of one app."""
+OF_APP = re.compile(r"/apps/(?P<app>[^/]+)(?=/(?:api/v1|openapi\.json)(?:/|$))")
+SCOPED = ("jobs", "pipelines", "schedules", "job_config", "me", "destinations")
+"""What of the API exists for one app. The rest is about the whole deployment or tenant."""
+
+
+class AppMiddleware:
+    """``/apps/{app}/api/v1/…`` is the API as if that app were alone: as if it were mounted there, for its pipelines."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        root = scope.get("root_path", "").rstrip("/")
+        if scope["type"] == ScopeType.HTTP and (found := OF_APP.match(scope["path"].removeprefix(root))):
+            scope["root_path"] = root + found[0]
+            scope["path"] = root + scope["path"].removeprefix(root)
+            scope[APP] = found["app"]  # type: ignore[literal-required]
+        await self._app(scope, receive, send)
+
+
+async def scoped_caller(services: HttpServices, caller: Caller, scope: HTTPScope) -> Caller:
+    """The caller, who sees only the app that the request is for. Raises NotFound."""
+    app = str(scope.get(APP, ""))
+    if not app or scope["route_handler"].opt.get("scope", UNMARKED) is None:  # OpenAPI is the same for all
+        return caller
+    pipelines = frozenset(each.plan.pipeline for each in await services.catalog.all(app))
+    if not pipelines:
+        raise NotFound(f"There is no app {app[:100]!r}.", path=scope["path"])
+    if scope["path_template"].removeprefix("/api/v1/").partition("/")[0] not in SCOPED:
+        raise NotFound(f"One app has no {scope['path']}: use the address without /apps/{app}.", path=scope["path"])
+    return replace(caller, app=app, pipelines=pipelines)
+
+
 class AuthMiddleware:
     """In front of every route and page: authenticates the caller and checks that they may use the route."""
 
@@ -199,6 +235,7 @@ class AuthMiddleware:
             error.facts["headers"] = limits
             services.audit.tell("api.forbidden", caller, route=scope["path_template"], scope=error.facts.get("scope"))
             raise
+        caller = await scoped_caller(services, caller, scope)
         scope["state"]["caller"] = caller
         if limits:
             send = _add_headers(send, limits)

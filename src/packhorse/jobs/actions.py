@@ -165,7 +165,12 @@ def select_jobs(given: Meant, caller: Caller, status: Status | None) -> tuple[li
     if given.ids:
         return list(dict.fromkeys(given.ids)), None
     wanted = Filter(None, given.user_id, status, given.pipeline, created_from, created_until)
-    return [], access.jobs_filter(caller, wanted)
+    filters = access.jobs_filters(caller, wanted)
+    if len(filters) > 1:
+        raise invalid(
+            NOT_VALID, [{"field": "pipeline", "message": f"It is needed: {list_some(sorted(caller.pipelines))}"}]
+        )
+    return [], next(iter(filters), None)
 
 
 def place_from(cursor: str | None, statuses: Sequence[Status], now: float) -> Place:
@@ -193,7 +198,7 @@ class BulkAction:
     async def run(self, given: Meant) -> ChangedDocument:
         """One step: up to 200 jobs; ``next`` in the answer is the cursor of the following one. Raises InvalidInput."""
         access.require(self._caller, self._verb.scope)
-        status = await self._services.catalog.read_status(given.status, given.pipeline)
+        status = await self._services.catalog.read_status(given.status, given.pipeline, self._caller.app)
         ids, filter = select_jobs(given, self._caller, status)
         if given.ids:
             return await self._try_ids(ids) if given.dry_run else await self._change(ids, None)

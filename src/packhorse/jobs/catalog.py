@@ -152,35 +152,49 @@ class Published:
 
 
 class Catalog:
-    def __init__(self, store: Records) -> None:
+    def __init__(self, store: Records, default: str = "") -> None:
+        """``default`` is the pipeline that is meant where none is named."""
         self._store = store
+        self._default = default
         self._found: dict[str, Published] = {}
         self._read_at = -FRESH
 
-    async def all(self) -> Sequence[Published]:
+    async def all(self, app: str = "") -> Sequence[Published]:
+        """Of the app, if one is named."""
         await self._refresh()
-        return list(self._found.values())
+        return list(self._of(app).values())
 
-    async def get(self, name: str | None) -> Published:
-        """The pipeline of that name; without a name, the only pipeline."""
+    async def get(self, name: str | None, app: str = "") -> Published:
+        """The pipeline of that name; without a name, the default, or the only pipeline. Of the app, if one is named."""
         await self._refresh()
-        if (name is not None and name not in self._found) or not self._found:
+        found = self._of(app)
+        if (name is not None and name not in found) or not found:
             await self._refresh(always=True)
+            found = self._of(app)
         if name is not None:
-            if name not in self._found:
-                raise validation.unknown_pipeline(name, self._found)
-            return self._found[name]
-        if len(self._found) != 1:
-            nothing = "No pipeline is published; a worker publishes its own when it starts."
-            message = f"Which pipeline? There is {list_some(sorted(self._found))}." if self._found else nothing
-            raise InvalidInput(message, field="pipeline")
-        return next(iter(self._found.values()))
+            if name not in found:
+                raise validation.unknown_pipeline(name, found)
+            return found[name]
+        defaults = [self._default, *(each for each, of in found.items() if app and of.definition.is_default)]
+        chosen = next((each for each in defaults if each in found), None)
+        if chosen is None and len(found) == 1 and not (self._default and not app):
+            [chosen] = found
+        if chosen is not None:
+            return found[chosen]
+        if self._default and not app:
+            raise validation.unknown_pipeline(self._default, found)
+        nothing = "No pipeline is published; a worker publishes its own when it starts."
+        message = f"Which pipeline? There is {list_some(sorted(found))}." if found else nothing
+        raise InvalidInput(message, field="pipeline")
 
-    async def read_status(self, word: str | None, pipeline: str | None = None) -> Status | None:
+    def _of(self, app: str) -> dict[str, Published]:
+        return {name: each for name, each in self._found.items() if app in ("", each.definition.app)}
+
+    async def read_status(self, word: str | None, pipeline: str | None = None, app: str = "") -> Status | None:
         """The status that a word means: one of ours, or an app's own, of the named pipeline. Raises InvalidInput."""
         if word is None or word in [*Status]:
             return None if word is None else Status(word)
-        plans = [each.plan for each in await self.all() if pipeline in (None, each.plan.pipeline)]
+        plans = [each.plan for each in await self.all(app) if pipeline in (None, each.plan.pipeline)]
         meant = sorted({status for plan in plans for status, called in plan.statuses.items() if called == word})
         if len(meant) == 1:
             return meant[0]

@@ -92,7 +92,7 @@ async def put(
         raise EditedMeanwhile(schedule_id=found.id, version=found.version)  # it was deleted since
     terms = {name: values[name] for name in TERMS if name in values}
     if terms.get("pipeline") is None:
-        terms["pipeline"] = live.terms.pipeline if live else await _pipeline(services, parameters)
+        terms["pipeline"] = live.terms.pipeline if live else await _pipeline(services, caller, parameters)
     for each in await services.catalog.all():
         if each.plan.pipeline == terms["pipeline"]:
             check_names(each.names)
@@ -161,10 +161,12 @@ async def _words(services: Services, pipeline: str) -> Mapping[str, str]:
     return {} if found is None else {Status(status).value: word for status, word in found.plan.statuses.items()}
 
 
-async def _pipeline(services: Services, parameters: Mapping[str, object]) -> str | None:
+async def _pipeline(services: Services, caller: Caller, parameters: Mapping[str, object]) -> str | None:
     """The only pipeline that has all of these parameters, if there is one."""
     fitting: Sequence[Published] = [
-        each for each in await services.catalog.all() if parameters and not parameters.keys() - set(each.names)
+        each
+        for each in await services.catalog.all(caller.app)
+        if parameters and not parameters.keys() - set(each.names)
     ]
     return fitting[0].plan.pipeline if len(fitting) == 1 else None
 

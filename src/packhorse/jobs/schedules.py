@@ -223,7 +223,7 @@ async def put(
     with early:
         check_reason(wanted.reason)
     with early:
-        pipeline = await services.catalog.get(wanted.pipeline)
+        pipeline = await services.catalog.get(wanted.pipeline, caller.app)
 
     def decide(found: Schedule | None, edit: Edit) -> Move:
         kept = None if found is None else found.terms

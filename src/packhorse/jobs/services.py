@@ -122,7 +122,7 @@ class Services:
         self.destinations = destinations or {}
         """Where results can be promoted to, the default first."""
         self.transact = transact or Transactor(store)
-        self.catalog = Catalog(store)
+        self.catalog = Catalog(store, settings.default_pipeline)
         self.keyring = Keyring(store, idle=settings.session_idle)
         self.audit = Auditor(store, keep=settings.audit_keep, age=settings.audit_age)
         self.counts = Cached(lambda: store.count_by_status(MOST_COUNTED), COUNTED, store.now)

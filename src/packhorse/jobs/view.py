@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import TypedDict
 
 import msgspec
@@ -26,7 +27,7 @@ from packhorse.schemas import jobs as job_schemas
 from packhorse.schemas.job_details import EstimateDocument, ReasonDocument, estimate_to_json, reason_to_json
 from packhorse.schemas.operations import PipelineDocument, pipeline_to_json
 from packhorse.schemas.progress import Reported, duration_ms, iso, job_percent
-from packhorse.store.base import Count, Filter, Line, Store
+from packhorse.store.base import Filter, Line, Store
 
 MOST_COUNTED = 1000
 """Jobs of a filter are counted no further than this: a page says 1,000+."""
@@ -41,10 +42,7 @@ async def list_jobs(
     services: Services, caller: Caller, wanted: Filter, *, cursor: str | None = None, limit: int
 ) -> job_schemas.JobsPage:
     """Newest first; ``next`` is the cursor of the next page."""
-    filter = access.jobs_filter(caller, wanted)
-    if filter is None:
-        return {"items": [], "next": None}
-    found = await services.store.find(filter, before=cursor, limit=limit + 1)
+    found = await _find(services.store, access.jobs_filters(caller, wanted), cursor, limit + 1)
     if not found:
         await check_pipeline(services, caller, wanted.pipeline)
     following = found[limit - 1].id if len(found) > limit else None
@@ -69,10 +67,7 @@ async def job_rows(
     services: Services, caller: Caller, wanted: Filter, *, cursor: str | None = None, limit: int
 ) -> tuple[list[JobRow], str | None]:
     """Newest first, and the cursor of the next page."""
-    filter = access.jobs_filter(caller, wanted)
-    if filter is None:
-        return [], None
-    found = await services.store.find(filter, before=cursor, limit=limit + 1)
+    found = await _find(services.store, access.jobs_filters(caller, wanted), cursor, limit + 1)
     if not found:
         await check_pipeline(services, caller, wanted.pipeline)
     rows = await read_readable(partial(_rows, services.store), found[:limit])
@@ -99,11 +94,21 @@ async def _rows(store: Store, jobs: Sequence[Job]) -> list[JobRow]:
 
 
 async def count_jobs(services: Services, caller: Caller, wanted: Filter) -> job_schemas.CountDocument:
-    filter = access.jobs_filter(caller, wanted)
-    found = Count(0, True) if filter is None else await services.store.count(filter, most=MOST_COUNTED)
-    if not found.number:
+    filters = access.jobs_filters(caller, wanted)
+    found = [await services.store.count(each, most=MOST_COUNTED) for each in filters]
+    number = sum(each.number for each in found)
+    if not number:
         await check_pipeline(services, caller, wanted.pipeline)
-    return {"count": found.number, "is_at_least": not found.is_all}
+    return {
+        "count": min(number, MOST_COUNTED),
+        "is_at_least": number > MOST_COUNTED or not all(x.is_all for x in found),
+    }
+
+
+async def _find(store: Store, filters: Sequence[Filter], before: str | None, limit: int) -> list[Job]:
+    """Jobs that match one of the filters, newest first. Ids sort by time."""
+    found = [await store.find(each, before=before, limit=limit) for each in filters]
+    return found[0] if len(found) == 1 else sorted(chain(*found), key=lambda job: job.id, reverse=True)[:limit]
 
 
 async def check_pipeline(services: Services, caller: Caller, name: str | None) -> None:
@@ -111,17 +116,16 @@ async def check_pipeline(services: Services, caller: Caller, name: str | None) -
     if name is None:
         return
     try:
-        await services.catalog.get(name)
+        await services.catalog.get(name, caller.app)
     except UnknownPipeline as error:
-        filter = access.jobs_filter(caller, Filter(None, None, None, name))
-        if filter is None or not await services.store.find(filter, limit=1):
+        if not await _find(services.store, access.jobs_filters(caller, Filter(None, None, None, name)), None, 1):
             error.hint = "List the pipelines with: packhorse pipelines"
             raise
 
 
-async def pipelines(services: Services) -> list[PipelineDocument]:
+async def pipelines(services: Services, caller: Caller) -> list[PipelineDocument]:
     live = await live_workers(services.store, services.settings.lease)
-    return [pipeline_to_json(each.definition, live) for each in await services.catalog.all()]
+    return [pipeline_to_json(each.definition, live) for each in await services.catalog.all(caller.app)]
 
 
 async def explain(services: Services, job: Job) -> list[ReasonDocument]:

@@ -71,7 +71,7 @@ async def list_jobs(
     limit: PageSize = 50,
 ) -> JobsPage:
     """Jobs, newest first. `next` is the cursor of the next page."""
-    meant = await services.catalog.read_status(status, pipeline)
+    meant = await services.catalog.read_status(status, pipeline, caller.app)
     wanted = Filter(None, user_id, meant, pipeline, view.seconds_of(created_from), view.seconds_of(created_until))
     return await view.list_jobs(services, caller, wanted, cursor=cursor, limit=limit)
 
@@ -87,7 +87,7 @@ async def count(
     created_until: FromQuery[datetime | None] = None,
 ) -> CountDocument:
     """The number of jobs that match, counted up to 1000; `is_at_least` if there may be more."""
-    meant = await services.catalog.read_status(status, pipeline)
+    meant = await services.catalog.read_status(status, pipeline, caller.app)
     wanted = Filter(None, user_id, meant, pipeline, view.seconds_of(created_from), view.seconds_of(created_until))
     return await view.count_jobs(services, caller, wanted)
 

@@ -78,9 +78,9 @@ async def resume(request: HttpRequest, services: FromServices, caller: FromCalle
 
 
 @get("/pipelines", scope="read", responses=error_responses())
-async def pipelines(services: FromServices) -> schemas.PipelinesPage:
+async def pipelines(services: FromServices, caller: FromCaller) -> schemas.PipelinesPage:
     """The pipelines that can be submitted, with the JSON Schemas of their parameters."""
-    return {"items": await view.pipelines(services), "next": None}
+    return {"items": await view.pipelines(services, caller), "next": None}
 
 
 @get("/health", scope="operate", shared=True, responses=error_responses())

@@ -155,11 +155,14 @@ class Submission:
         kind = media_type(content_type)
         if kind not in (JSON, FORM):
             raise errors.UnsupportedMedia(content_type=kind[:100])
-        early = await self._services.catalog.get(self._query["pipeline"]) if "pipeline" in self._query else None
+        early = await self._pipeline(self._query["pipeline"]) if "pipeline" in self._query else None
         await self._refuse_early(early)
         if kind == JSON:
             return await self._from_json(early, await self._whole(body))
         return await self._from_form(early, body, content_type)
+
+    async def _pipeline(self, name: str | None) -> Published:
+        return await self._services.catalog.get(name, self._caller.app)
 
     async def _refuse_early(self, pipeline: Published | None) -> None:
         """A taken slot is known before the first byte, unless by a key that may name the very job that holds it.
@@ -188,16 +191,16 @@ class Submission:
 
     async def _from_json(self, early: Published | None, data: bytes) -> JobDocument:
         asked = self._asked(decode_object(data))
-        pipeline = early or await self._services.catalog.get(asked.pipeline)
+        pipeline = early or await self._pipeline(asked.pipeline)
         _refuse(_reference_errors(pipeline, asked.parameters))
         _refuse(pipeline.find_errors(asked.parameters))
         return await self._admit(pipeline, asked, await self._copy_artifacts(pipeline, asked.parameters))
 
     async def _from_form(self, early: Published | None, body: Body, content_type: str) -> JobDocument:
-        form = Form(self._new_job, self._services.settings.parameters_limit, early, self._services.catalog.get)
+        form = Form(self._new_job, self._services.settings.parameters_limit, early, self._pipeline)
         await form.read(body, content_type)
         asked = self._asked(form.named())
-        pipeline = early or await self._services.catalog.get(asked.pipeline)
+        pipeline = early or await self._pipeline(asked.pipeline)
         named, stored = form.parameters(pipeline, asked.parameters)
         _refuse(_reference_errors(pipeline, stored))
         _refuse(pipeline.find_errors(named))

@@ -68,7 +68,7 @@ ROUTES = [new, submit]
 async def _pipelines(request: Page) -> list[PipelineDocument]:
     services, caller = services_and_caller(request)
     access.require(caller, "read")
-    return await view.pipelines(services)
+    return await view.pipelines(services, caller)
 
 
 def _chosen(pipelines: Sequence[PipelineDocument], name: str) -> PipelineDocument:

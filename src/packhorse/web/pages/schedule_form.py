@@ -214,7 +214,7 @@ async def _form(
     request: Page, schedule_id: str | None, typed: Mapping[str, str], mistakes: Mapping[str, str] | None = None
 ) -> Response[bytes]:
     services, who = services_and_caller(request)
-    found = await view.pipelines(services)
+    found = await view.pipelines(services, who)
     filing = [each["name"] for each in found if _needs_file(each)]
     pipelines = [each["name"] for each in found if each["name"] not in filing]
     chosen = typed["pipeline"]
