@@ -49,9 +49,10 @@ def settings() -> str:
     rows = [(f"`{name}`", _default(name), meaning) for name, meaning in descriptions().items()]
     return _page(
         "Settings",
-        "From flags, the environment, `.env`, or `[tool.packhorse]` in pyproject.toml (there in lower case, without "
-        "the prefix), in this order of precedence. Times are `250ms`, `90s`, `10m`, `24h`, `7d`; sizes `256KB`, "
-        "`2GB`. packhorse rejects unknown names. `packhorse config` shows each value and where it came from. "
+        "From flags, the environment, `.env.<environment>` (`PACKHORSE_ENV` names it), `.env`, or `[tool.packhorse]` "
+        "in pyproject.toml (there in lower case, without the prefix), in this order of precedence. Times are `250ms`, "
+        "`90s`, `10m`, `24h`, `7d`; sizes `256KB`, `2GB`. packhorse rejects unknown names. `packhorse config` shows "
+        "each value and where it came from. "
         "Defaults below "
         f"`{START}` are below the folder in which packhorse is started.",
         _table(("setting", "default", "meaning"), rows),

@@ -9,10 +9,13 @@ import pytest
 
 from packhorse.core.plan import Revive, Status
 from packhorse.errors import SettingError
-from packhorse.settings import Settings, descriptions, keep_secret_key, load, queues, secret_keys
+from packhorse.factory import check
+from packhorse.settings import Settings, descriptions, keep_secret_key, load, printable, queues, secret_keys
 
 
-def written(folder: Path, *, pyproject: str = "", env: str = "") -> Path:
+def written(folder: Path, *, pyproject: str = "", env: str = "", **environments: str) -> Path:
+    for name, text in environments.items():
+        (folder / f".env.{name}").write_text(text)
     if pyproject:
         (folder / "pyproject.toml").write_text(f"[tool.packhorse]\n{pyproject}\n")
     if env:
@@ -40,21 +43,23 @@ def test_by_default_everything_is_kept_below_the_folder_we_are_in(
     assert settings.scratch == f"{tmp_path}/.packhorse/scratch"
 
 
-SOURCES = ["pyproject.toml", ".env", "environment", "flag"]
+SOURCES = ["pyproject.toml", ".env", ".env.production", "environment", "flag"]
 
 
 @pytest.mark.parametrize("winner", range(len(SOURCES)))
-def test_a_flag_beats_the_environment_beats_dot_env_beats_pyproject(tmp_path: Path, winner: int) -> None:
+def test_a_flag_beats_the_environment_beats_the_env_files_beat_pyproject(tmp_path: Path, winner: int) -> None:
     given = SOURCES[: winner + 1]
     folder = written(
         tmp_path,
-        pyproject="port = 1001" if "pyproject.toml" in given else "",
+        pyproject='env = "production"\nport = 1001',
         env="PACKHORSE_PORT=1002" if ".env" in given else "",
+        production="PACKHORSE_PORT=1003" if ".env.production" in given else "",
+        development="PACKHORSE_PORT=1",
     )
 
     loaded = load(
-        {"port": "1004"} if "flag" in given else {},
-        env={"PACKHORSE_PORT": "1003"} if "environment" in given else {},
+        {"port": "1005"} if "flag" in given else {},
+        env={"PACKHORSE_PORT": "1004"} if "environment" in given else {},
         folder=folder,
     )
 
@@ -75,9 +80,10 @@ def test_an_unknown_name_is_refused_with_where_it_stands_and_what_it_could_be(tm
         tmp_path,
         pyproject='leese = "1s"' if source == "pyproject.toml" else "",
         env="PACKHORSE_LEESE=1" if source == ".env" else "",
+        production="PACKHORSE_LEESE=1" if source == ".env.production" else "",
     )
     flags = {"leese": "1s"} if source == "flag" else {}
-    env = {"PACKHORSE_LEESE": "1"} if source == "environment" else {}
+    env = {"PACKHORSE_ENV": "production", **({"PACKHORSE_LEESE": "1"} if source == "environment" else {})}
 
     with pytest.raises(SettingError) as refused:
         load(flags, env=env, folder=folder)
@@ -222,3 +228,107 @@ def test_a_kept_secret_key_is_found_by_who_has_set_none(tmp_path: Path) -> None:
 def test_several_secret_keys_are_a_list_and_a_passphrase_with_a_comma_is_one(text: str, keys: list[str]) -> None:
     assert secret_keys(text) == keys
     assert load({"secret_key": text}, env={}).settings.secret_key == text
+
+
+@pytest.mark.parametrize(
+    ("environment", "prefix", "port"),
+    [("", "packhorse:", 3002), ("development", "dev:", 3003), ("Production", "prod:", 3002)],
+)
+def test_the_environment_sets_the_default_prefix_and_port(
+    tmp_path: Path, environment: str, prefix: str, port: int
+) -> None:
+    loaded = load(env={"PACKHORSE_ENV": environment}, folder=tmp_path)
+
+    assert (loaded.settings.prefix, loaded.settings.port) == (prefix, port)
+    assert loaded.origins["prefix"] == (f"default in {environment.lower()}" if environment else "default")
+
+
+def test_an_explicit_prefix_and_port_win_over_those_of_the_environment(tmp_path: Path) -> None:
+    folder = written(tmp_path, pyproject='env = "production"\nprefix = "packhorse:"\nport = 80')
+
+    settings = load(env={}, folder=folder).settings
+
+    assert (settings.env, settings.prefix, settings.port) == ("production", "packhorse:", 80)
+
+
+def test_an_environment_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        SettingError, match=r"Setting env \(environment\) cannot be 'staging': it must be development or"
+    ):
+        load(env={"PACKHORSE_ENV": "staging"}, folder=tmp_path)
+
+
+def test_the_file_of_an_environment_cannot_choose_another(tmp_path: Path) -> None:
+    folder = written(tmp_path, development="PACKHORSE_ENV=production")
+
+    with pytest.raises(SettingError, match=r"\.env\.development is read because the environment is development"):
+        load({"env": "development"}, env={}, folder=folder)
+
+
+REDIS_VARIABLES = {"REDIS_URL": "redis://localhost:6379", "REDIS_PASSWORD": "p@ss/word", "REDIS_DB": "2"}
+
+
+@pytest.mark.parametrize("store", ["", "sqlite:////srv/jobs.db", "redis://other"])
+def test_variables_of_redis_are_ignored_unless_the_store_is_redis_without_an_address(
+    tmp_path: Path, store: str
+) -> None:
+    given = {"PACKHORSE_STORE": store} if store else {}
+
+    loaded = load(env={**given, **REDIS_VARIABLES}, folder=tmp_path)
+
+    assert loaded.settings.store == (store or load(env={}, folder=tmp_path).settings.store)
+    assert loaded.borrowed == frozenset()
+
+
+def test_redis_is_found_by_its_usual_variables_and_their_origin_is_told(tmp_path: Path) -> None:
+    folder = written(
+        tmp_path,
+        env="PACKHORSE_STORE=redis\nREDIS_URL=redis://production:6379\nREDIS_DB=2\nREDIS_PASSWORD=other",
+        development="REDIS_URL=redis://localhost:6379",
+    )
+
+    loaded = load({"env": "development"}, env={"REDIS_PASSWORD": "p@ss/word"}, folder=folder)
+
+    assert loaded.settings.store == "redis://:p%40ss%2Fword@localhost:6379?db=2"
+    assert loaded.origins["store"] == (
+        ".env, with REDIS_DB (.env), REDIS_PASSWORD (environment), REDIS_URL (.env.development)"
+    )
+    assert "p%40ss" not in printable(loaded.settings)["store"]
+    assert loaded.borrowed == set(REDIS_VARIABLES)
+
+
+@pytest.mark.parametrize(
+    ("variables", "store"),
+    [
+        ({"REDIS_URL": "redis://a:6379", "REDIS_DB": "0"}, "redis://a:6379"),
+        ({"REDIS_URL": "redis://a/3", "REDIS_DB": "3"}, "redis://a/3"),
+        ({"REDIS_URL": "redis://ann:x@a", "REDIS_PASSWORD": "x"}, "redis://ann:x@a"),
+        ({"REDIS_URL": "redis://ann@a", "REDIS_PASSWORD": "x"}, "redis://ann:x@a"),
+        ({"REDIS_URL": "unix:///run/redis.sock", "REDIS_DB": "1"}, "unix:///run/redis.sock?db=1"),
+        ({"REDIS_URL": "redis+sentinel://a,b/main", "REDIS_DB": "1"}, "redis+sentinel://a,b/main?db=1"),
+    ],
+)
+def test_password_and_database_are_added_to_the_address(tmp_path: Path, variables: dict[str, str], store: str) -> None:
+    loaded = load(env={"PACKHORSE_STORE": "redis", **variables}, folder=tmp_path)
+
+    assert loaded.settings.store == store
+    check(loaded.settings)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({}, "REDIS_URL must be such as redis://localhost:6379. It is not set"),
+        ({"REDIS_URL": "localhost:6379"}, "It is 'localhost:6379'"),
+        ({"REDIS_URL": "redis://:one@a", "REDIS_PASSWORD": "two"}, "different passwords"),
+        ({"REDIS_URL": "redis://a/1", "REDIS_DB": "2"}, "names the database 1, and REDIS_DB is 2"),
+        ({"REDIS_URL": "redis://a", "REDIS_DB": "two"}, "REDIS_DB must be a number"),
+    ],
+)
+def test_variables_of_redis_that_contradict_each_other_are_refused(
+    tmp_path: Path, variables: dict[str, str], message: str
+) -> None:
+    with pytest.raises(SettingError) as refused:
+        load(env={"PACKHORSE_STORE": "redis", **variables}, folder=tmp_path)
+
+    assert message in str(refused.value)

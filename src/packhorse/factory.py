@@ -6,23 +6,21 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from packhorse.blobs import open_blobs
 from packhorse.blobs.base import Blobs
 from packhorse.errors import SettingError
-from packhorse.jobs.deployment import claim
+from packhorse.jobs.deployment import claim, get_id
 from packhorse.jobs.promote import Destination, InBlobs
-from packhorse.settings import REDIS_PREFIX, Settings, without_secrets
+from packhorse.settings import ENVIRONMENTS, REDIS_PREFIX, REDIS_SCHEMES, Settings, without_secrets
 from packhorse.store.base import Store
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 LOCAL = frozenset({"sqlite", "file"})
-REDIS = ["unix"] + [
-    f"{name}{tls}{sort}" for name in ("redis", "valkey") for tls in ("", "s") for sort in ("", "+cluster", "+sentinel")
-]
-STORES = {"sqlite": "sqlite", "postgresql": "postgres", "postgres": "postgres", **dict.fromkeys(REDIS, "redis")}
+STORES = {"sqlite": "sqlite", "postgresql": "postgres", "postgres": "postgres", **dict.fromkeys(REDIS_SCHEMES, "redis")}
 """The kind of store for each scheme of a URL."""
+DEFAULT_PREFIXES = (REDIS_PREFIX, *(each["prefix"] for each in ENVIRONMENTS.values()))
 
 
 async def open_store(url: str, prefix: str = REDIS_PREFIX) -> Store:
@@ -110,10 +108,34 @@ async def open_both(settings: Settings) -> tuple[Store, Blobs]:
     return store, blobs
 
 
+def redis_prefix(settings: Settings) -> str | None:
+    """The prefix of every key; None if the store is not Redis. One in the URL wins."""
+    if _kind(settings.store) != "redis":
+        return None
+    return dict(parse_qsl(urlsplit(settings.store).query, keep_blank_values=True)).get("prefix", settings.prefix)
+
+
+async def other_prefixes(settings: Settings) -> list[str]:
+    """Default prefixes under which this Redis holds a deployment, if there is none under the chosen prefix."""
+    chosen, found = redis_prefix(settings), list[str]()
+    if chosen is None or chosen != settings.prefix:  # one in the URL would win over each of them
+        return []
+    for prefix in (chosen, *(each for each in DEFAULT_PREFIXES if each != chosen)):
+        store = await open_store(settings.store, prefix)
+        try:
+            if await get_id(store) is not None:
+                found.append(prefix)
+        finally:
+            await store.close()
+        if chosen in found:
+            return []
+    return found
+
+
 def address_of(settings: Settings) -> str:
     """Where the store is, as it may be shown."""
-    prefix = f" with the prefix {settings.prefix}" if _kind(settings.store) == "redis" else ""
-    return without_secrets(settings.store) + prefix
+    prefix = redis_prefix(settings)
+    return without_secrets(settings.store) + ("" if prefix is None else f" with the prefix {prefix}")
 
 
 def blobs_from(settings: Settings) -> Blobs:

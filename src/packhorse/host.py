@@ -10,6 +10,7 @@ import pwd
 import socket
 import sys
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -182,13 +183,15 @@ class StageUser(NamedTuple):
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
 
 
-def hide_settings() -> None:
+def hide_settings(borrowed: Collection[str] = ()) -> None:
     """Hide settings from other processes of our user, which may run stages. Call it once they are read.
+
+    ``borrowed``: variables with other names that settings were read from. A stage does not get them either.
 
     Nobody but root can read our memory or environment then, or trace us. Their values are also overwritten where the
     system shows the environment that a process was started with, because Python only forgets them.
     """
-    names = {os.fsencode(name) for name in os.environ if name.startswith(SETTINGS)}
+    names = {os.fsencode(name) for name in os.environ if name.startswith(SETTINGS) or name in borrowed}
     for name in names:
         os.environ.pop(os.fsdecode(name), None)
     if sys.platform != "linux":

@@ -1,7 +1,7 @@
 """Every setting: name, type, default, description, and where its value comes from.
 
-Flags override the environment, which overrides `.env`, which overrides `[tool.packhorse]` in pyproject.toml. Unknown
-names are rejected, so that a misspelt limit is not silently ignored.
+Flags override the environment, which overrides `.env.<environment>`, which overrides `.env`, which overrides
+`[tool.packhorse]` in pyproject.toml. Unknown names are rejected, so that a misspelt limit is not silently ignored.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from functools import cached_property
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from packhorse.core.plan import TERMINAL, Backoff, Defaults
 from packhorse.define.options import UNITS, Revive, seconds, size
@@ -27,6 +28,14 @@ from packhorse.log import FORMATS, LEVELS
 from packhorse.outbound.addresses import Allow
 
 REDIS_PREFIX = "packhorse:"  # default prefix of every key in Redis
+DEVELOPMENT, PRODUCTION = "development", "production"
+ENVIRONMENTS = {DEVELOPMENT: {"prefix": "dev:", "port": "3003"}, PRODUCTION: {"prefix": "prod:", "port": "3002"}}
+"""The defaults that `PACKHORSE_ENV` changes. Without it they are those of `Settings`."""
+REDIS = "redis"  # the value of `store` with which the address comes from the variables below
+REDIS_SCHEMES = ["unix"] + [
+    f"{name}{tls}{sort}" for name in ("redis", "valkey") for tls in ("", "s") for sort in ("", "+cluster", "+sentinel")
+]
+REDIS_URL, REDIS_PASSWORD, REDIS_DB = REDIS_NAMES = ("REDIS_URL", "REDIS_PASSWORD", "REDIS_DB")
 PREFIX = "PACKHORSE_"
 LOOPBACK = "127.0.0.0/8,::1"  # what webhooks may also call in `packhorse dev`: this machine
 POSITIVE = frozenset(
@@ -111,6 +120,12 @@ def command(text: str) -> str:
     return text
 
 
+def environment(text: str) -> str:
+    if text and text.lower() not in ENVIRONMENTS:
+        raise ValueError(f"it must be {' or '.join(ENVIRONMENTS)}, or empty")
+    return text.lower()
+
+
 def _optional_seconds(text: str) -> float | None:
     return seconds(text) if text.strip() else None
 
@@ -134,11 +149,22 @@ def _setting(default: Any, description: str, parse: Callable[[str], Any] = str, 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     app: str = _setting("", "Pipelines to run, as file.py or module:attribute. Empty: `dev` looks for a file")
+    env: str = _setting(
+        "",
+        "development or production: sets the defaults of prefix and port, and the file that is read before .env "
+        "(.env.development, .env.production). dev is always development",
+        environment,
+    )
     store: str = _setting(
         lambda: f"sqlite://{Path.cwd() / FOLDER / 'packhorse.db'}",
-        "URL of the store for jobs: sqlite:///path, postgresql://… or redis://…",
+        "URL of the store for jobs: sqlite:///path, postgresql://… or redis://…; "
+        "or just redis: its address is in REDIS_URL, REDIS_PASSWORD and REDIS_DB",
     )
-    prefix: str = _setting(REDIS_PREFIX, "Prefix of every key in Redis. {braces} choose the hash slot in a cluster")
+    prefix: str = _setting(
+        REDIS_PREFIX,
+        "Prefix of every key in Redis. {braces} choose the hash slot in a cluster. "
+        "Default in development dev:, in production prod:",
+    )
     blobs: str = _setting(
         lambda: f"file://{Path.cwd() / FOLDER / 'blobs'}",
         "URL of the object store for files: file:///path or s3://bucket",
@@ -163,7 +189,7 @@ class Settings:
     metrics_host: str = _setting(
         "127.0.0.1", "Address of a worker's own /metrics endpoint. Metrics need no key: choose a private address"
     )
-    port: int = _setting(3002, "Port to listen on. dev uses 3003", port)
+    port: int = _setting(3002, "Port to listen on. Default in development 3003", port)
     keyless: bool = _setting(False, "Serve without API keys, to this machine only, as dev does", flag)
     trust_proxy: str = _setting(
         "", "Addresses or networks of proxies whose X-Forwarded-For is trusted, such as 10.0.0.0/8", proxies
@@ -331,6 +357,8 @@ class Loaded:
     settings: Settings
     origins: Mapping[str, str]
     """Where the value of each setting comes from."""
+    borrowed: frozenset[str] = frozenset()
+    """Variables of the environment with other names that a setting was read from."""
 
 
 def load(
@@ -338,20 +366,82 @@ def load(
 ) -> Loaded:
     folder = folder or Path.cwd()
     key_file = folder / KEY_FILE
+    variables = [("environment", os.environ if env is None else env), (".env", _from_file(folder / ".env"))]
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    pyproject = _from_pyproject(folder)
+    chosen = _choose_environment([("flag", given), *_own(variables), ("pyproject.toml", pyproject)])
+    if chosen:
+        variables.insert(1, (f".env.{chosen}", _from_environment_file(folder, chosen)))
     values: dict[str, Any] = {}
     origins = {each.name: "default" for each in fields(Settings)}
     sources = [
+        ("flag", given),
+        *_own(variables),
+        ("pyproject.toml", pyproject),
         (KEY_FILE, {"secret_key": key_file.read_text().strip()} if key_file.is_file() else {}),
-        ("pyproject.toml", _from_pyproject(folder)),
-        (".env", _from_file(folder / ".env")),
-        ("environment", _from_names(os.environ if env is None else env)),
-        ("flag", {name: value for name, value in (flags or {}).items() if value is not None}),
+        (f"default in {chosen}", ENVIRONMENTS.get(chosen, {})),
     ]
-    for origin, found in sources:
+    for origin, found in reversed(sources):
         for name, value in found.items():
             values[name] = _parse(name, value, origin)
             origins[name] = origin
-    return Loaded(Settings(**values), origins)
+    borrowed: frozenset[str] = frozenset()
+    if values.get("store") == REDIS:
+        said = {name: place for place, found in reversed(variables) for name in REDIS_NAMES if found.get(name)}
+        values["store"] = _redis_url({name: dict(variables)[place][name] for name, place in said.items()})
+        origins["store"] += f", with {', '.join(f'{name} ({place})' for name, place in sorted(said.items()))}"
+        borrowed = frozenset(said)
+    return Loaded(Settings(**values), origins, borrowed)
+
+
+def _own(variables: Sequence[tuple[str, Mapping[str, str]]]) -> list[tuple[str, dict[str, str]]]:
+    return [(origin, _from_names(found)) for origin, found in variables]
+
+
+def _choose_environment(sources: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """The environment, before the file that is named after it is read. Empty if no source names one."""
+    for origin, found in sources:
+        if "env" in found:
+            return str(_parse("env", found["env"], origin))
+    return ""
+
+
+def _from_environment_file(folder: Path, chosen: str) -> dict[str, str]:
+    found = _from_file(folder / f".env.{chosen}")
+    if found.get(f"{PREFIX}ENV", chosen) != chosen:
+        message = f".env.{chosen} is read because the environment is {chosen}. It cannot set PACKHORSE_ENV to another."
+        raise SettingError(message, name="env", value=found[f"{PREFIX}ENV"])
+    return found
+
+
+def _redis_url(found: Mapping[str, str]) -> str:
+    """The URL with the password and the database, each of which must be given only once."""
+    url, password, database = (found.get(name, "") for name in REDIS_NAMES)
+    parts = urlsplit(url)
+    if parts.scheme not in REDIS_SCHEMES:
+        shown = f"is {without_secrets(url)!r}" if url else "is not set"
+        raise _bad_redis(f"With PACKHORSE_STORE=redis, {REDIS_URL} must be such as redis://localhost:6379. It {shown}.")
+    login, _, hosts = parts.netloc.rpartition("@")
+    user, _, named = login.partition(":")
+    if password and named and unquote(named) != password:
+        raise _bad_redis(f"{REDIS_URL} and {REDIS_PASSWORD} have different passwords. Set only one of them.")
+    if password:
+        login = f"{user}:{quote(password, safe='')}"
+    if database and not database.isdecimal():
+        raise _bad_redis(f"{REDIS_DB} must be a number, such as 0, not {database!r}.")
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    last = "" if parts.scheme == "unix" else parts.path.rpartition("/")[2]
+    named = dict(query).get("db", last)
+    if database and named.isdecimal() and int(named) != int(database):
+        raise _bad_redis(f"{REDIS_URL} names the database {named}, and {REDIS_DB} is {database}. Set only one of them.")
+    if int(database or 0) and not named.isdecimal():
+        query.append(("db", database))
+    place = f"{login}@{hosts}" if login else hosts
+    return f"{parts.scheme}://{place}{parts.path}{f'?{urlencode(query)}' if query else ''}"
+
+
+def _bad_redis(message: str) -> SettingError:
+    return SettingError(message, name="store", value=REDIS)
 
 
 def keep_secret_key(folder: Path | None = None) -> None:
@@ -487,7 +577,7 @@ def _from_file(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     pairs = (line.partition("=") for line in path.read_text().splitlines() if not line.lstrip().startswith("#"))
-    return _from_names({name.strip().removeprefix("export "): value.strip().strip("\"'") for name, _, value in pairs})
+    return {name.strip().removeprefix("export "): value.strip().strip("\"'") for name, _, value in pairs}
 
 
 def _from_pyproject(folder: Path) -> dict[str, Any]:

@@ -27,6 +27,22 @@ def test_each_source_beats_the_one_before_and_says_so(tell: Tell) -> None:
     assert found["PACKHORSE_DRAIN"] == (30.0, "default")
 
 
+def test_it_says_which_variables_and_files_the_address_of_redis_comes_from(tell: Tell) -> None:
+    Path(".env").write_text("PACKHORSE_STORE=redis\nREDIS_PASSWORD=accusys\n")
+    Path(".env.development").write_text("REDIS_URL=redis://localhost:6379\n")
+
+    said = tell("config", "--json", env={"PACKHORSE_ENV": "development", "REDIS_DB": "0"})
+
+    found = {each["name"]: (each["value"], each["origin"]) for each in said.json}
+    assert found["PACKHORSE_STORE"] == (
+        "redis://:***@localhost:6379",
+        ".env, with REDIS_DB (environment), REDIS_PASSWORD (.env), REDIS_URL (.env.development)",
+    )
+    assert found["PACKHORSE_PREFIX"] == ("dev:", "default in development")
+    assert found["PACKHORSE_PORT"] == (3003, "default in development")
+    assert "accusys" not in said.out
+
+
 def test_it_names_every_setting_with_its_meaning(tell: Tell) -> None:
     said = tell("config")
 

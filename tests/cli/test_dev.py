@@ -12,9 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from packhorse.cli.commands.processes import PORT, find_app
+from packhorse.cli.commands.processes import find_app
 from packhorse.cli.options import SAMPLE
 from packhorse.client import LOCAL, Client, Json
+from packhorse.client.server import Server
 from packhorse.errors import BlockedAddress, PackhorseError, SeveralApps
 from packhorse.settings import DEV_FILE, LOOPBACK, Settings, dev_allow, dev_url, keep_dev_url, load
 from tests.cli.house import LONGEST, Dev, House, is_running, until
@@ -257,8 +258,31 @@ def test_each_of_several_apps_gets_a_worker(house: House) -> None:
 
 def test_production_and_development_have_a_port_each_and_prefixes_keep_them_apart(house: House) -> None:
     """As the settings say where nobody says otherwise; that two prefixes share a server is shown with Redis itself."""
-    production, development = Settings(), load({"prefix": "dev:"}, env={}, folder=house.folder).settings
+    unset = load(env={}, folder=house.folder).settings
+    production, development = (
+        load({"env": each}, env={}, folder=house.folder).settings for each in ("production", "development")
+    )
 
-    assert (production.port, PORT) == (3002, "3003")
-    assert LOCAL.endswith(f":{PORT}")
-    assert {production.prefix, development.prefix} == {"packhorse:", "dev:"}
+    assert (unset.port, production.port, development.port) == (3002, 3002, 3003)
+    assert LOCAL.endswith(f":{development.port}")
+    assert (unset.prefix, production.prefix, development.prefix) == ("packhorse:", "prod:", "dev:")
+
+
+@pytest.mark.parametrize(
+    ("environment", "dev", "url"),
+    [
+        ("", "", "http://127.0.0.1:3003"),
+        ("", "http://127.0.0.1:1", "http://127.0.0.1:1"),
+        ("development", "", "http://127.0.0.1:3003"),
+        ("production", "http://127.0.0.1:1", "http://127.0.0.1:3002"),
+    ],
+)
+def test_commands_call_the_server_of_their_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: str, dev: str, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PACKHORSE_ENV", environment)
+    if dev:
+        keep_dev_url(dev)
+
+    assert Server(None, None).url == url

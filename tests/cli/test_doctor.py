@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from packhorse.cli.options import SAMPLE
-from packhorse.factory import open_store
+from packhorse.factory import open_both, open_store
+from packhorse.settings import Settings
+from tests.cli.conftest import Tell
 from tests.cli.house import LONGEST, House, until
+from tests.servers import valkey
 
 
 def findings(house: House, *arguments: str) -> dict[str, dict[str, object]]:
@@ -88,6 +93,30 @@ def test_jobs_that_no_worker_will_take_are_bad_and_say_what_is_missing(house: Ho
     assert said.code == 1
     assert waiting["value"] == "2 jobs"
     assert waiting["meaning"] == "no worker that is alive serves queue `default`"
+
+
+def test_it_warns_if_only_the_prefix_of_another_environment_holds_data(tell: Tell) -> None:
+    store = f"{valkey.shared().url()}/9"
+    valkey.shared().client(db=9).flushdb()
+    asyncio.run(started_once(store, "dev:"))
+    env = {"PACKHORSE_STORE": store, "PACKHORSE_ENV": "production"}
+
+    [warned] = [each for each in tell("doctor", "--json", env=env).json if each["name"] == "jobs of this prefix"]
+    right = tell("doctor", "--json", env=env | {"PACKHORSE_ENV": "development"}).json
+    asyncio.run(started_once(store, "prod:"))
+    both = tell("doctor", "--json", env=env).json
+
+    assert (warned["state"], warned["value"]) == ("bad", "prod:")
+    assert "but a deployment under dev:." in warned["meaning"]
+    assert not [each for each in (*right, *both) if each["name"] == "jobs of this prefix"]
+
+
+async def started_once(url: str, prefix: str) -> None:
+    """As a server or a worker leaves it that has started on this store."""
+    with TemporaryDirectory() as folder:
+        store, blobs = await open_both(Settings(store=url, prefix=prefix, blobs=f"file://{folder}"))
+        await store.close()
+        await blobs.close()
 
 
 def test_it_sees_a_worker_its_pipelines_and_its_death(house: House) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from packhorse import errors
 from packhorse.errors import InvalidInput, NoneNamed, PackhorseError, Unreachable
 from packhorse.outbound.calls import tls_context
-from packhorse.settings import Settings, dev_url, load
+from packhorse.settings import PRODUCTION, Settings, dev_url, load
 from packhorse.version import VERSION
 
 LOCAL = "http://127.0.0.1:3003"  # where `packhorse dev` listens by default
@@ -28,7 +28,7 @@ class Server:
 
     def __init__(self, url: str | None, key: str | None) -> None:
         settings = load().settings
-        named = url or settings.url or dev_url() or LOCAL
+        named = url or settings.url or _local_url(settings)
         self.url = (named if "://" in named else f"http://{named}").rstrip("/")
         self._serve = None if url or settings.url else _serve_address(settings)
         self._key = (settings.key if key is None else key).strip()
@@ -52,6 +52,13 @@ class Server:
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             facts = {"url": self.url, "reason": str(error) or type(error).__name__}
             raise (Unreachable(**facts) if self._serve is None else NoneNamed(**facts, serve=self._serve)) from error
+
+
+def _local_url(settings: Settings) -> str:
+    """Where a server on this machine listens: that of PACKHORSE_ENV, or without it `packhorse dev`."""
+    if settings.env == PRODUCTION:
+        return _serve_address(settings)
+    return dev_url() or (_serve_address(settings) if settings.env else LOCAL)
 
 
 def _serve_address(settings: Settings) -> str:

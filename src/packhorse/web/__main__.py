@@ -6,7 +6,8 @@ from packhorse.settings import load
 from packhorse.web.app import serve
 
 if __name__ == "__main__":
-    settings = load().settings
+    loaded = load()
+    settings = loaded.settings
     log.write(settings.log_format, settings.log_level)
-    hide_settings()
+    hide_settings(loaded.borrowed)
     serve(settings)

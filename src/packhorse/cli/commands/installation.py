@@ -21,8 +21,9 @@ from packhorse.cli import output as printing
 from packhorse.cli.commands.job_actions import UNSURE
 from packhorse.cli.commands.results import translate_os_errors
 from packhorse.cli.options import Output, Pace, Places, settings_from
+from packhorse.define.validation import list_some
 from packhorse.errors import PackhorseError, WouldOverwrite, WrongDeployment
-from packhorse.factory import address_of, blobs_from, is_absent, open_store
+from packhorse.factory import address_of, blobs_from, is_absent, open_store, other_prefixes
 from packhorse.jobs import health
 from packhorse.jobs.deployment import adopt as adopt_files
 from packhorse.jobs.deployment import compare, get_id, read_mark
@@ -30,6 +31,7 @@ from packhorse.plurals import counted
 from packhorse.settings import (
     LOOPBACK,
     PREFIX,
+    REDIS_PREFIX,
     Loaded,
     Settings,
     descriptions,
@@ -75,7 +77,7 @@ def text_of(name: str, folder: Path) -> str:
 
 
 def config(*, output: Output = Output(), pace: Pace = Pace(), places: Places = Places()) -> None:
-    """Show every setting and where its value comes from: flag, environment, .env, pyproject.toml or default."""
+    """Show every setting and where its value comes from: flag, environment, .env files, pyproject.toml or default."""
     loaded = settings_from(pace, places)
     found = [
         {"name": PREFIX + name.upper(), "value": value, "origin": loaded.origins[name]}
@@ -172,6 +174,8 @@ async def run_checks(found: Loaded) -> tuple[list[Finding], float]:
     """The findings, and the current time by the store's clock if it answers."""
     settings, named = found.settings, {name for name, origin in found.origins.items() if origin != "default"}
     inside, now = await _store(settings, is_named="store" in named)
+    if inside[0].is_ok:
+        inside += await _prefixes(settings)
     files = await _blobs(settings, is_named="blobs" in named)
     if inside[0].is_ok and files[0].is_ok:
         files += await _deployment(settings)
@@ -198,6 +202,18 @@ async def _store(settings: Settings, *, is_named: bool) -> tuple[list[Finding], 
         return [Finding("store", False, place, error.message, "store")], now
     finally:
         await store.close()
+
+
+async def _prefixes(settings: Settings) -> list[Finding]:
+    """Jobs that seem lost may lie under the prefix of another environment."""
+    others = await other_prefixes(settings)
+    if not others:
+        return []
+    meaning = (
+        f"this Redis holds nothing under this prefix, but a deployment under {list_some(others)}. If that is yours, "
+        f"choose it: PACKHORSE_ENV (development: dev:, production: prod:, unset: {REDIS_PREFIX}) or PACKHORSE_PREFIX"
+    )
+    return [Finding("jobs of this prefix", False, settings.prefix, meaning, "store")]
 
 
 def _judge_workers(finding: Finding) -> Finding:

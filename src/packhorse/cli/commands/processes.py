@@ -18,15 +18,24 @@ from packhorse.cli.reloader import Watched
 from packhorse.cli.supervisor import Kept
 from packhorse.define.validation import list_some
 from packhorse.errors import AppMissing, PackhorseError, SeveralApps
-from packhorse.factory import open_both
+from packhorse.factory import open_both, redis_prefix
 from packhorse.host import StageUser, hide_settings, require_free_port
 from packhorse.plurals import plural
-from packhorse.settings import PREFIX, Settings, dev_allow, dev_url, keep_dev_url, keep_secret_key
+from packhorse.settings import (
+    DEVELOPMENT,
+    ENVIRONMENTS,
+    PREFIX,
+    Loaded,
+    Settings,
+    dev_allow,
+    dev_url,
+    keep_dev_url,
+    keep_secret_key,
+)
 from packhorse.worker.pool import describe
 from packhorse.worker.status import serve_status
 from packhorse.worker.worker import Worker, tune_gc
 
-PORT = "3003"
 LOOK = 0.5  # seconds between looks at the user's files
 KNOCK = 0.05  # seconds between tries to reach a server that is starting
 NO_APP = re.compile(r"test_|conftest\.py|.*_test\.py")  # names of files that make an App only for tests
@@ -46,9 +55,10 @@ def serve(
     """
     from packhorse.web.app import serve as serve_api
 
-    settings = settings_from(places, host=host, port=port, keyless="yes" if keyless else None).settings
+    loaded = settings_from(places, host=host, port=port, keyless="yes" if keyless else None)
+    settings = loaded.settings
     log.write(settings.log_format, settings.log_level)
-    hide_settings()
+    hide_settings(loaded.borrowed)
     serve_api(settings)
 
 
@@ -58,11 +68,12 @@ def worker(file: str | None = None, /, *, pace: Pace = Pace(), places: Places = 
     Args:
         file: file.py or module:attribute with the pipelines. Default: the app in the settings.
     """
-    settings = settings_from(pace, places, app=file).settings
+    loaded = settings_from(pace, places, app=file)
+    settings = loaded.settings
     if not settings.app:
         raise AppMissing
     log.write(settings.log_format, settings.log_level)
-    hide_settings()
+    hide_settings(loaded.borrowed)
     with asyncio.Runner(loop_factory=_loops()) as runner:
         runner.run(work(settings))
 
@@ -103,14 +114,12 @@ def dev(*files: str, port: str | None = None, places: Places = Places()) -> int:
             in this folder that makes an App, else the built-in sample. Each of several files gets its own worker.
         port: Port to listen on: 3003 unless given here or in the settings.
     """
-    loaded = settings_from(places, port=port)
-    if loaded.origins["port"] == "default":
-        loaded = settings_from(places, port=PORT)
+    loaded = settings_from(places, port=port, env=DEVELOPMENT)
     settings = loaded.settings
     require_free_port(settings.host, settings.port)
     drain = ["--drain", DRAIN] if loaded.origins["drain"] == "default" else []
     apps = list(dict.fromkeys(files)) or [settings.app or find_app(Path())]
-    return asyncio.run(Dev(settings, apps, flags_of(places), drain).run())
+    return asyncio.run(Dev(loaded, apps, flags_of(places), drain).run())
 
 
 def find_app(folder: Path) -> str:
@@ -133,12 +142,13 @@ def _makes_app(path: Path) -> bool:
 
 
 class Dev:
-    def __init__(self, settings: Settings, apps: Sequence[str], flags: Sequence[str], drain: Sequence[str]) -> None:
-        self._settings = settings
+    def __init__(self, loaded: Loaded, apps: Sequence[str], flags: Sequence[str], drain: Sequence[str]) -> None:
+        settings = self._settings = loaded.settings
+        self._loaded = loaded
         self._user = StageUser.find(settings.stage_user)
         self._over = asyncio.Event()
         self._url = f"http://{settings.host}:{settings.port}"
-        env = {**os.environ, f"{PREFIX}OUTBOUND_ALLOW": dev_allow(settings)}
+        env = {**os.environ, f"{PREFIX}ENV": DEVELOPMENT, f"{PREFIX}OUTBOUND_ALLOW": dev_allow(settings)}
         self._serve = Kept("serve", ["serve", "--keyless", "--port", str(settings.port), *flags], forward, env)
         self._workers = {
             app: Kept("worker" if len(apps) == 1 else f"worker {app}", ["worker", app, *drain, *flags], forward, env)
@@ -146,15 +156,15 @@ class Dev:
         }
 
     async def run(self) -> int:
-        hide_settings()  # server and worker get them from here
-        loaded = await self._prepare()
+        hide_settings(self._loaded.borrowed)  # server and worker get them from here
+        files = await self._prepare()
         noted = keep_dev_url(self._url)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._told_to_stop)
         self._serve.start()
         for worker in self._workers.values():
             worker.start()
-        watching = [self._watch(app, loaded[app]) for app in self._workers]
+        watching = [self._watch(app, files[app]) for app in self._workers]
         waits = [self._over.wait(), self._serve.refused.wait(), self._greet(), *watching]
         tasks = [asyncio.ensure_future(each) for each in waits]
         await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
@@ -194,7 +204,9 @@ class Dev:
             await asyncio.sleep(KNOCK)
         apps = ", ".join(self._workers)
         forward("dev", f"{apps} {plural(len(self._workers), 'runs', 'run')} at {url}; press Ctrl-C to stop")
-        if str(port) != PORT:
+        if redis_prefix(self._settings) == ENVIRONMENTS[DEVELOPMENT]["prefix"]:
+            forward("dev", "its keys in Redis begin with dev: (other commands use them with PACKHORSE_ENV=development)")
+        if str(port) != ENVIRONMENTS[DEVELOPMENT]["port"]:
             forward("dev", f"commands in this folder use it; in other folders, first run: export PACKHORSE_URL={url}")
 
     async def _watch(self, app: str, loaded: Sequence[str]) -> None:
