@@ -128,8 +128,10 @@ named `parameters`.
   (`tags=["a", "b"]`).
 
 Instead of a file you can send the text `job:{id}/artifacts/{name}`, in JSON or as a part without a file name. The
-server copies that artifact of an earlier job, if you may read it. The schema of a pipeline says which files it accepts
-(`x-accept`, `x-max-bytes`); for any other file the response is 415 or 413 and names the parameter.
+server copies that artifact of an earlier job, if you may read it. If `PACKHORSE_INPUT_FOLDERS` is set, you can also
+send an absolute path or `s3://BUCKET/KEY` below one of its places: the server copies that file. Any other path gets
+422. The schema of a pipeline says which files it accepts (`x-accept`, `x-max-bytes`), and under
+which name it also takes a path (`x-path-name`); for any other file the response is 415 or 413 and names the parameter.
 
 You can leave out `pipeline` if there is only one. You can send `pipeline` and `user_id` in the query instead of the
 body; then the server checks the user's slot, and responds with 409, before it reads the body. For an unknown name, the

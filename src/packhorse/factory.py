@@ -1,19 +1,21 @@
-"""Opens the store, the object store and the promote destinations that the settings name."""
+"""Opens what the settings name: the store, the object store, promote destinations and places of input files."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from packhorse.blobs import open_blobs
+from packhorse.blobs import bucket_place, open_blobs
 from packhorse.blobs.base import Blobs
 from packhorse.errors import SettingError
 from packhorse.jobs.deployment import claim, get_id
+from packhorse.jobs.input_paths import InputBucket, InputPaths
 from packhorse.jobs.promote import Destination, InBlobs
-from packhorse.settings import ENVIRONMENTS, REDIS_PREFIX, REDIS_SCHEMES, Settings, without_secrets
+from packhorse.settings import ENVIRONMENTS, REDIS_PREFIX, REDIS_SCHEMES, S3_SCHEME, Settings, listed, without_secrets
 from packhorse.store.base import Store
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
@@ -55,6 +57,7 @@ def check(settings: Settings) -> None:
             address(settings.store, settings.prefix)
     blobs_from(settings)
     destinations_from(settings)
+    inputs_from(settings)
 
 
 def _kind(url: str) -> str:
@@ -92,8 +95,16 @@ def _sqlite_path(url: str) -> Path:
 
 def is_absent(url: str) -> bool:
     """Whether a local store or object store does not exist yet. Creates nothing."""
+    return is_local(url) and not _local_path(url).exists()
+
+
+def is_local(url: str) -> bool:
     parts = urlsplit(url)
-    return parts.scheme in LOCAL and not parts.netloc and not Path(unquote(parts.path)).exists()
+    return parts.scheme in LOCAL and not parts.netloc
+
+
+def _local_path(url: str) -> Path:
+    return Path(unquote(urlsplit(url).path))
 
 
 async def open_both(settings: Settings) -> tuple[Store, Blobs]:
@@ -142,11 +153,43 @@ def blobs_from(settings: Settings) -> Blobs:
     return open_blobs(settings.blobs, settings.s3_access_key, settings.s3_secret_key)
 
 
+def inputs_from(settings: Settings) -> InputPaths:
+    """Where callers may name input files by path. Raises SettingError for a place among packhorse's own files."""
+    own = [Path(settings.scratch), *(_local_path(url) for url in (settings.blobs, settings.store) if is_local(url))]
+    folders, buckets = list[Path](), list[InputBucket]()
+    for part in listed(settings.input_folders):
+        if part.startswith(S3_SCHEME):
+            buckets.append(_input_bucket(part, settings))
+            continue
+        folder = Path(os.path.normpath(part))
+        if any(folder.resolve().is_relative_to(each.resolve()) for each in own):
+            raise _no_input(part, "it is among packhorse's own files")
+        folders.append(folder)
+    return InputPaths(folders, buckets, own)
+
+
+def _input_bucket(url: str, settings: Settings) -> InputBucket:
+    try:
+        blobs = open_blobs(url, settings.s3_access_key, settings.s3_secret_key)
+    except SettingError as error:
+        raise _no_input(url, str(error).replace("PACKHORSE_BLOBS", "it").rstrip(".")) from error
+    place, own = bucket_place(url), None
+    if settings.blobs.startswith(S3_SCHEME) and (ours := bucket_place(settings.blobs)).server == place.server:
+        own = ours.prefix
+    if own is not None and place.prefix.startswith(own):
+        raise _no_input(url, "packhorse's own objects are there; give them a prefix of their own in PACKHORSE_BLOBS")
+    return InputBucket(place.bucket, place.prefix, own, blobs)
+
+
+def _no_input(url: str, reason: str) -> SettingError:
+    place = without_secrets(url)
+    return SettingError(f"PACKHORSE_INPUT_FOLDERS cannot have {place!r}: {reason}.", name="input_folders", value=place)
+
+
 def destinations_from(settings: Settings) -> dict[str, Destination]:
     """Destinations of promoted results by name, the default first."""
-    named = [part.strip() for part in settings.promote_to.split(",") if part.strip()]
     found: dict[str, Destination] = {}
-    for part in named:
+    for part in listed(settings.promote_to):
         name, equals, address = part.partition("=")
         if not NAME.fullmatch(name) or not equals:
             name, address = "default", part

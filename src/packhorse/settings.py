@@ -46,6 +46,7 @@ FLAGS = {"1": True, "yes": True, "true": True, "on": True, "0": False, "no": Fal
 FOLDER = ".packhorse"
 HIDDEN = "***"
 MIN_SECRET_KEY = 32  # minimum length of a secret key in characters, so that it cannot be guessed
+S3_SCHEME = "s3://"
 DEV_FILE = f"{FOLDER}/dev"
 KEY_FILE = f"{FOLDER}/secret-key"
 """Where `packhorse dev` stores a generated secret key. Every process started in the same folder reads it."""
@@ -107,6 +108,22 @@ def secret_text(text: str) -> str:
 def allow_list(text: str) -> str:
     Allow.of(text)
     return text
+
+
+def input_folders(text: str) -> str:
+    """Absolute folders and s3:// prefixes, with commas between them."""
+    for part in listed(text):
+        path = part if part.startswith("/") else ""
+        if not path and not part.startswith(S3_SCHEME):
+            raise ValueError(f"{part!r} is neither an absolute folder nor s3://BUCKET/PREFIX")
+        if path and os.path.normpath(path) in ("/", "//"):
+            raise ValueError("/ would make every file of this machine readable; name the folders that callers may read")
+    return text
+
+
+def listed(text: str) -> list[str]:
+    """The parts between commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def codes(text: str) -> tuple[str, ...]:
@@ -277,6 +294,12 @@ class Settings:
     )
     tenant_schedules: int = _setting(1000, "Maximum schedules per tenant. 0: unlimited", int)
     schedule_interval: float = _setting(0.0, "Minimum seconds between two ticks of a schedule. 0: none", seconds)
+    input_folders: str = _setting(
+        "",
+        "Folders and s3://BUCKET/PREFIX from which callers may submit files by path, such as /srv/videos,s3://inbox. "
+        "Every key that may submit can read all of it. Empty: none",
+        input_folders,
+    )
     file_limit: int = _setting(2 * 1024**3, "Maximum size of one uploaded file in bytes", size)
     wait_limit: float = _setting(
         60.0, "Maximum seconds that a submit with `Prefer: wait` waits for the result", seconds

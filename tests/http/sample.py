@@ -40,7 +40,7 @@ def nef(ctx: Context, p: Convert, model: File = needs(onnx)) -> File:
 
 
 class Split(Params):
-    text: File
+    text: Annotated[File, Accepts(path="text_path")]
 
 
 split = app.pipeline("split", Split)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 import redis
 
+from tests.apps.places import redis_and_s3, stand
+from tests.apps.test_video_decoder import seconds, write
 from tests.cli.house import UNLIMITED, House, until
 from tests.servers.valkey import Valkey
 
@@ -108,3 +112,36 @@ def test_each_environment_has_the_port_and_prefix_of_section_2(
     assert (found["PACKHORSE_PORT"]["value"], found["PACKHORSE_PORT"]["origin"]) == (port or house.port, origin)
     assert found["PACKHORSE_STORE"]["origin"] == ".env, with REDIS_DB (.env), REDIS_PASSWORD (.env), REDIS_URL (.env)"
     assert PASSWORD not in str(found)
+
+
+JOB = """
+{
+  "uuid": "5dea6618a606e7c7",
+  "video_path": "/path/to/video.mp4",
+  "status": "running"
+}
+"""
+"""The beginning of the job in section 7."""
+
+
+def test_a_job_is_submitted_with_the_video_path_of_section_7(tmp_path: Path) -> None:
+    """Below a folder of this test instead of `/path/to`."""
+    given = json.loads(JOB.replace("/path/to", f"{tmp_path}/path/to"))
+    video = Path(given["video_path"])
+    video.parent.mkdir(parents=True)
+    (tmp_path / "home").mkdir()
+    write(video, seconds(1))
+    (tmp_path / "video.mp4").write_bytes(video.read_bytes())
+    asked = {"pipeline": "analyse", "parameters": {"video_path": given["video_path"], "processors": ["cut"]}}
+    with stand(tmp_path / "home", "packhorse_video:app", redis_and_s3, input_folders=str(video.parent)) as running:
+        running.ready("analyse")
+        accepted = httpx2.post(f"{running.server.api}/jobs", json=asked)
+        asked["parameters"] = {"video_path": str(tmp_path / "video.mp4")}
+        refused = httpx2.post(f"{running.server.api}/jobs", json=asked)
+
+        assert accepted.status_code == 202, accepted.text
+        job = running.client.wait(accepted.json()["job_id"], 120)
+
+    assert (job["status"], job["source_filename"]) == ("completed", "video.mp4")
+    assert job["result"]["found"].keys() == {"cut"}
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "video")

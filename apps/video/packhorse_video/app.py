@@ -28,7 +28,7 @@ MEMORY = "4GB"
 class Analyse(Params):
     """What is to be seen and heard in a video: cuts, text, faces, poses, objects, words and who says them."""
 
-    video: Annotated[File, Accepts(*KINDS, size="4GB", content=False)]  # the stage probes it
+    video: Annotated[File, Accepts(*KINDS, size="4GB", content=False, path="video_path")]  # the stage probes it
     processors: Annotated[list[Annotated[str, Choices(processors.available)]], Meta(max_length=7)] = []  # noqa: RUF012
     """Left empty: all that there are."""
     sampling_rate: Annotated[float, Meta(ge=0.1, le=30)] = 2.0

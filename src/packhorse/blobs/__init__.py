@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from packhorse.blobs.base import Blobs
@@ -25,3 +26,17 @@ def open_blobs(url: str, access_key: str = "", secret_key: str = "") -> Blobs:
     from packhorse.blobs.s3.http import address, keys
 
     return S3(address(url, os.environ), keys(access_key, secret_key, os.environ))
+
+
+class BucketPlace(NamedTuple):
+    bucket: str
+    prefix: str  # of its keys, with a slash at its end; or nothing
+    server: str  # differs between two buckets of the same name
+
+
+def bucket_place(url: str) -> BucketPlace:
+    """Where an s3:// URL leads to. Raises SettingError if it is not valid."""
+    from packhorse.blobs.s3.http import address
+
+    found = address(url, os.environ)
+    return BucketPlace(found.bucket, found.prefix, found.host + found.root)

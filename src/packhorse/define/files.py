@@ -177,7 +177,8 @@ def _shorten(name: str) -> str:
 
 KIND = re.compile(r"\.[^\s/,;]{1,30}|[a-z]+/(?:\*|[a-z0-9][a-z0-9.+-]*)")
 
-ACCEPT, MAX_BYTES, CONTENT = "x-accept", "x-max-bytes", "x-check-content"  # JSON Schema has no keywords for this
+ACCEPT, MAX_BYTES, CONTENT, PATH_NAME = "x-accept", "x-max-bytes", "x-check-content", "x-path-name"
+"""JSON Schema has no keywords for this."""
 
 
 class Accepts:
@@ -185,10 +186,12 @@ class Accepts:
 
     A kind is a suffix or a media type. It is compared with the file name and the media type that the client sent (a
     name without a suffix is what its media type says), and with the first bytes of the file, which must not be those of
-    another format. ``content=False`` leaves the bytes to the stage. Also works in ``... | None`` and ``list[...]``.
+    another format. ``content=False`` leaves the bytes to the stage. ``path="model_path"`` is a second name of the
+    parameter, under which callers may give the path of a file that the server can read (`PACKHORSE_INPUT_FOLDERS`).
+    Also works in ``... | None`` and ``list[...]``.
     """
 
-    def __init__(self, *kinds: str, size: Size | None = None, content: bool = True) -> None:
+    def __init__(self, *kinds: str, size: Size | None = None, content: bool = True, path: str | None = None) -> None:
         wrong = [kind for kind in kinds if not KIND.fullmatch(str(kind).lower())]
         if wrong:
             raise definition_error(
@@ -196,6 +199,7 @@ class Accepts:
             )
         self.kinds = tuple(kind.lower() for kind in kinds)
         self.content = content
+        self.path = path
         try:
             self.size = None if size is None else bytes_of(size)
         except ValueError as error:
@@ -204,12 +208,19 @@ class Accepts:
     @classmethod
     def from_schema(cls, schema: Mapping[str, Any]) -> Accepts:
         """Read from the JSON Schema of a file parameter."""
-        return cls(*schema.get(ACCEPT, ()), size=schema.get(MAX_BYTES), content=schema.get(CONTENT, True))
+        return cls(
+            *schema.get(ACCEPT, ()),
+            size=schema.get(MAX_BYTES),
+            content=schema.get(CONTENT, True),
+            path=schema.get(PATH_NAME),
+        )
 
     def schema(self) -> dict[str, Any]:
         accept: dict[str, Any] = {ACCEPT: list(self.kinds)} if self.kinds else {}
         if self.kinds and not self.content:
             accept[CONTENT] = False
+        if self.path is not None:
+            accept[PATH_NAME] = self.path
         return accept if self.size is None else {**accept, MAX_BYTES: self.size}
 
     def check(self, field: str, name: str, media_type: str = "") -> None:

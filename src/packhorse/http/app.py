@@ -14,7 +14,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ControllerRouterHandler
 
-from packhorse.factory import destinations_from, open_both
+from packhorse.factory import destinations_from, inputs_from, open_both
 from packhorse.http import problems
 from packhorse.http.middleware import AppMiddleware, AuthMiddleware, TelemetryMiddleware
 from packhorse.http.openapi import OpenApiFile
@@ -54,12 +54,12 @@ async def open_services(app: Litestar) -> None:
     """Open what the routes work with."""
     settings: Settings = app.state.settings
     try:
-        destinations = destinations_from(settings)
+        destinations, inputs = destinations_from(settings), inputs_from(settings)
         store, blobs = await open_both(settings)
     except Exception as error:
         app.state.failure = error  # the server only knows that it did not start
         raise
-    services = app.state.services = HttpServices(settings, store, blobs, destinations)
+    services = app.state.services = HttpServices(settings, store, blobs, destinations, inputs)
     if not settings.keyless and not await key_records.list_newest(store, None, limit=1):
         log.no_keys()
     app.state.background = asyncio.create_task(services.run())
@@ -75,6 +75,7 @@ async def close_services(app: Litestar) -> None:
     await services.blobs.close()
     for destination in services.destinations.values():
         await destination.close()
+    await services.inputs.close()
 
 
 @contextlib.asynccontextmanager

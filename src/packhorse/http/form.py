@@ -221,6 +221,10 @@ class Form:
 
     def parameters(self, pipeline: Published, given: Values) -> tuple[Values, Values]:
         """The parameters with each file as its name, and with each file as its placeholder in the record."""
+        renamed = dict[str, list[bytes]]()
+        for name, texts in self._texts.items():
+            renamed.setdefault(pipeline.file_of(name), []).extend(texts)
+        self._texts = renamed
         mistakes = [*self._misplaced_errors(pipeline, given)]
         values: Values = dict(given)
         if mistakes:

@@ -22,6 +22,7 @@ from packhorse.errors import StoreError
 from packhorse.http.download import Downloads
 from packhorse.http.feed import Feed
 from packhorse.http.stream import Streams
+from packhorse.jobs.input_paths import InputPaths
 from packhorse.jobs.promote import Destination
 from packhorse.jobs.services import Services
 from packhorse.jobs.transact import Transactor
@@ -34,10 +35,16 @@ class HttpServices(Services):
     """The services of the use cases, and what only a server has: authentication, live events and limits."""
 
     def __init__(
-        self, settings: Settings, store: Store, blobs: Blobs, destinations: Mapping[str, Destination] | None = None
+        self,
+        settings: Settings,
+        store: Store,
+        blobs: Blobs,
+        destinations: Mapping[str, Destination] | None = None,
+        inputs: InputPaths | None = None,
     ) -> None:
         self.stats = StatsCounter(store)
         super().__init__(settings, store, blobs, destinations, Transactor(store, self.stats.run_ended))
+        self.inputs = inputs or InputPaths()
         self.feed = Feed(store)
         self.authenticator = Authenticator(settings, store, self.keyring, self.audit)
         self.downloads = Downloads(settings, store, self.audit)

@@ -13,7 +13,7 @@ import msgspec
 from packhorse.core import json
 from packhorse.core.plan import Definition, Status
 from packhorse.define import validation
-from packhorse.define.files import ANYTHING, Accepts
+from packhorse.define.files import ANYTHING, PATH_NAME, Accepts
 from packhorse.define.files import SCHEMA as FILE
 from packhorse.define.schemas import unknown_names
 from packhorse.define.validation import UNDECODABLE, FieldError, decode_json, list_some
@@ -45,6 +45,9 @@ class Published:
         files = {name: found for name, part in self._properties.items() if (found := self._file(part)) is not None}
         self.files = {name: how for name, (how, _) in files.items()}
         self._accepts = {name: Accepts.from_schema(schema) for name, (_, schema) in files.items()}
+        self._paths: dict[str, str] = {
+            alias: name for name, (_, part) in files.items() if (alias := part.get(PATH_NAME)) is not None
+        }
         self._validator = jsonschema_rs.validator_for(
             self._schema,
             validate_formats=True,
@@ -64,6 +67,18 @@ class Published:
     def accepts(self, name: str) -> Accepts:
         """What the file, or each of the files, of this parameter may be."""
         return self._accepts.get(name, ANYTHING)
+
+    def file_of(self, name: str) -> str:
+        """The parameter that takes the file whose path is given under this name; else the name itself."""
+        return self._paths.get(name, name)
+
+    def rename_paths(self, values: Json) -> dict[str, Any]:
+        """The values with each path under the name of its file. Raises InvalidInput if both names are given."""
+        doubled = [alias for alias, name in self._paths.items() if alias in values and name in values]
+        if doubled:
+            errors: list[FieldError] = [{"field": name, "message": "This is given twice"} for name in doubled]
+            raise validation.invalid(validation.NOT_VALID, errors)
+        return {self.file_of(name): value for name, value in values.items()}
 
     def is_list(self, name: str) -> bool:
         """Whether the parameter may be given several times."""

@@ -39,6 +39,7 @@ def submit(
     priority: Whole = 0,
     delay: str | None = None,
     key: str | None = None,
+    by_path: bool = False,
     wait: bool = False,
     output: str | None = None,
     remote: Remote = Remote(),
@@ -53,6 +54,8 @@ def submit(
         priority: Jobs with a higher priority start first.
         delay: Start the job no earlier than this long from now, such as 10m.
         key: Idempotency key. A second submit with the same key returns the first job.
+        by_path: Send the paths of files instead of the files. The server reads them itself, if PACKHORSE_INPUT_FOLDERS
+            allows it. A file in a bucket, NAME=s3://BUCKET/KEY, is always read by the server.
         wait: Show progress until the job ends. Exit code: 0 completed, 1 failed, 4 cancelled.
         output: Wait for the result and write it to this file, or into this folder if the name ends with a slash.
     """
@@ -61,7 +64,7 @@ def submit(
     to = None if output is None else check_target(output)
     with remote.client() as client:
         with prefer_scope_error(client, "submit"):
-            parameters, files = parameters_from(words, schema_of(client, pipeline))
+            parameters, files = parameters_from(words, schema_of(client, pipeline), by_path=by_path)
         job = client.submit(
             pipeline, parameters, files=files, user=user, priority=priority, delay=wait_before, key=key
         )  # fmt: skip
@@ -115,7 +118,7 @@ def _seconds(delay: str | None) -> float:
 
 
 def parameters_from(
-    given: Mapping[str, list[str]], schema: Schema
+    given: Mapping[str, list[str]], schema: Schema, *, by_path: bool = False
 ) -> tuple[dict[str, Any], dict[str, Path | list[Path]]]:
     """Values, and files. A value that does not fit its type stays text: the server then reports the error."""
     values: dict[str, Any] = {}
@@ -124,7 +127,7 @@ def parameters_from(
         kinds = list(_kinds(schema.get("properties", {}).get(name, {}), schema.get("$defs", {})))
         lists = [kind.get("items") or {"type": "any"} for kind in kinds if kind.get("type") == "array"]
         items = [item for each in lists for item in _kinds(each, schema.get("$defs", {}))]
-        if any(map(_is_file, [*items, *kinds])) and all(map(_is_artifact, texts)):
+        if any(map(_is_file, [*items, *kinds])) and (by_path or all(map(_is_reference, texts))):
             values[name] = texts if any(map(_is_file, items)) else _only(name, texts)
         elif any(map(_is_file, items)):
             files[name] = [_path(text) for text in texts]
@@ -235,9 +238,9 @@ def _is_file(kind: Schema) -> bool:
     return kind.get("format") == "binary"
 
 
-def _is_artifact(text: str) -> bool:
-    """Whether it names an artifact of an earlier job. Write a path that looks like one with ``@``."""
-    return text.startswith("job:") and "/artifacts/" in text
+def _is_reference(text: str) -> bool:
+    """Whether it names an artifact of an earlier job or an object in a bucket. Write a path like that with ``@``."""
+    return text.startswith("s3://") or (text.startswith("job:") and "/artifacts/" in text)
 
 
 def _is_text(kind: Schema) -> bool:

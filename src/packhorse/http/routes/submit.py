@@ -24,6 +24,7 @@ from packhorse.http.requests import JSON, Body, HttpRequest, convert, decode_obj
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import artifacts
 from packhorse.jobs.catalog import Published
+from packhorse.jobs.input_paths import is_path
 from packhorse.jobs.submit import NewJob
 from packhorse.schemas.jobs import JobDocument, new_job_to_json
 
@@ -192,29 +193,49 @@ class Submission:
     async def _from_json(self, early: Published | None, data: bytes) -> JobDocument:
         asked = self._asked(decode_object(data))
         pipeline = early or await self._pipeline(asked.pipeline)
-        _refuse(_reference_errors(pipeline, asked.parameters))
-        _refuse(pipeline.find_errors(asked.parameters))
-        return await self._admit(pipeline, asked, await self._copy_artifacts(pipeline, asked.parameters))
+        parameters = pipeline.rename_paths(asked.parameters)
+        _refuse(self._reference_errors(pipeline, parameters))
+        _refuse(pipeline.find_errors(parameters))
+        return await self._admit(pipeline, asked, await self._copy_files(pipeline, parameters))
 
     async def _from_form(self, early: Published | None, body: Body, content_type: str) -> JobDocument:
         form = Form(self._new_job, self._services.settings.parameters_limit, early, self._pipeline)
         await form.read(body, content_type)
         asked = self._asked(form.named())
         pipeline = early or await self._pipeline(asked.pipeline)
-        named, stored = form.parameters(pipeline, asked.parameters)
-        _refuse(_reference_errors(pipeline, stored))
+        named, stored = form.parameters(pipeline, pipeline.rename_paths(asked.parameters))
+        _refuse(self._reference_errors(pipeline, stored))
         _refuse(pipeline.find_errors(named))
-        return await self._admit(pipeline, asked, await self._copy_artifacts(pipeline, stored))
+        return await self._admit(pipeline, asked, await self._copy_files(pipeline, stored))
 
     def _asked(self, given: Mapping[str, Any]) -> Asked:
         _refuse([{"field": name, "message": "This is given twice"} for name in self._query if name in given])
         return convert({**given, **self._query}, Asked)
 
-    async def _copy_artifacts(self, pipeline: Published, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters; each text that names an artifact is replaced by the placeholder of its copy."""
+    def _reference_errors(self, pipeline: Published, values: Mapping[str, Any]) -> list[FieldError]:
+        """Texts in place of files that name neither an artifact nor a path that the server may read."""
+        if not pipeline.files:
+            return []
+        texts = list(_file_texts(pipeline, values))
+        if len(texts) > MOST_PARTS:
+            return [{"field": "parameters", "message": f"No more than {MOST_PARTS} files can be taken at a time"}]
+        wrong = {name: message for name, text in texts if (message := self._mistake(text)) is not None}
+        return [{"field": name, "message": message} for name, message in sorted(wrong.items())]
+
+    def _mistake(self, text: str) -> str | None:
+        if is_path(text):
+            return self._services.inputs.mistake(text)
+        return None if REFERENCE.fullmatch(text) else UNSENT
+
+    async def _copy_files(self, pipeline: Published, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters; each text that names an artifact or a path is replaced by the placeholder of its copy."""
         found = dict(values)
         for name, text in list(_file_texts(pipeline, values)):
-            reference = await self._copy_artifact(pipeline, name, text)
+            if is_path(text):
+                limit = self._services.settings.file_limit
+                reference = await self._services.inputs.take(self._new_job, name, text, pipeline.accepts(name), limit)
+            else:
+                reference = await self._copy_artifact(pipeline, name, text)
             if pipeline.files[name] == "one":
                 found[name] = reference
             else:
@@ -274,17 +295,6 @@ class Submission:
         if options.delay > LONGEST_DELAY:
             raise invalid(NOT_VALID, [{"field": "delay", "message": "It is more than ten years"}])
         return options
-
-
-def _reference_errors(pipeline: Published, values: Mapping[str, Any]) -> list[FieldError]:
-    """Texts in place of files that do not name an artifact."""
-    if not pipeline.files:
-        return []
-    texts = list(_file_texts(pipeline, values))
-    if len(texts) > MOST_PARTS:
-        return [{"field": "parameters", "message": f"No more than {MOST_PARTS} files can be taken at a time"}]
-    wrong = {name for name, text in texts if not REFERENCE.fullmatch(text)}
-    return [{"field": name, "message": UNSENT} for name in sorted(wrong)]
 
 
 def _file_texts(pipeline: Published, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
