@@ -22,15 +22,23 @@ class App:
     """Holds pipelines. ``packhorse dev FILE`` finds it; ``.submit()`` writes to the store that the settings name."""
 
     def __init__(
-        self, name: str, *, statuses: Mapping[str, str] | None = None, default_pipeline: str | None = None
+        self,
+        name: str,
+        *,
+        statuses: Mapping[str, str] | None = None,
+        default_pipeline: str | None = None,
+        postgres: str | None = None,
     ) -> None:
         """``statuses`` maps statuses to your own names, such as ``{"running": "processing"}``. Every job then also has
         your name, as its ``alias``. ``{"running:onnx": "ONNX"}`` names a job while its stage ``onnx`` runs.
 
         ``default_pipeline`` is what a submit to ``/apps/{name}/api/v1/jobs`` means that names no pipeline. An app with
         one pipeline needs none.
+
+        ``postgres`` names an SQL file in the app's package, for views and indexes. A worker on PostgreSQL runs it with
+        the store's role when it starts.
         """
-        self.code = Code(name, default_pipeline)
+        self.code = Code(name, default_pipeline, postgres)
         try:
             self._statuses, self._stage_statuses = check_statuses(statuses or {})
         except ValueError as error:

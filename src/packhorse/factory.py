@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from packhorse.blobs import bucket_place, open_blobs
 from packhorse.blobs.base import Blobs
-from packhorse.errors import SettingError
+from packhorse.errors import SettingError, StoreError
 from packhorse.jobs.deployment import claim, get_id
 from packhorse.jobs.input_paths import InputBucket, InputPaths
 from packhorse.jobs.promote import Destination, InBlobs
+from packhorse.log import log
 from packhorse.settings import ENVIRONMENTS, REDIS_PREFIX, REDIS_SCHEMES, S3_SCHEME, Settings, listed, without_secrets
 from packhorse.store.base import Store
 
@@ -141,6 +144,53 @@ async def other_prefixes(settings: Settings) -> list[str]:
         if chosen in found:
             return []
     return found
+
+
+async def install_views(settings: Settings, script: str | None) -> None:
+    """Run the SQL file that the app declares, on PostgreSQL only. A failure is logged: jobs do without it.
+
+    The worker runs this SQL of the app with the store's role, on connections of its own. It reads the file and does not
+    import the package.
+    """
+    if script is None or _kind(settings.store) != "postgres":
+        return
+    from packhorse.store.postgres import PostgresStore
+    from packhorse.store.postgres.connection import address_from
+
+    package = Path(settings.app.partition(":")[0]).stem.partition(".")[0]
+    store = PostgresStore(address_from(settings.store))
+    try:
+        if await store.install(package, _read_script(_folder_of(settings.app), script)):
+            log.views_installed(package)
+    except StoreError as error:
+        log.views_missing(package, str(error))
+    except (OSError, ImportError, ValueError) as error:  # UnicodeDecodeError is a ValueError
+        log.script_refused(package, str(error))
+    finally:
+        await store.close()
+
+
+def _folder_of(app: str) -> Path:
+    """The folder of the app's package or file. Only the outermost package is looked up: that imports nothing."""
+    where = app.partition(":")[0]
+    if where.endswith(".py"):
+        return Path(where).parent
+    spec = find_spec(where.partition(".")[0])
+    folders = (spec and spec.submodule_search_locations) or ()
+    if not folders:
+        raise ValueError(f"{where} is not a package that the worker can find")
+    return Path(next(iter(folders)))
+
+
+def _read_script(folder: Path, name: str) -> str:
+    """Raises ValueError if the file is outside of the folder, or if users other than its owner may write to it."""
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise ValueError(f"{name} is outside of {folder}")
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise ValueError(f"group or others may write to {path}. Make it writable for its owner only (chmod go-w)")
+        return file.read().decode()
 
 
 def address_of(settings: Settings) -> str:

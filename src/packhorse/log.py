@@ -128,6 +128,18 @@ class Log:
         sentence = "worker {worker} serves {slots} from store {store}"
         _say(INFO, "worker_started", sentence, worker=worker, slots=slots, store=store)
 
+    def views_installed(self, package: str) -> None:
+        _say(INFO, "views_installed", "ran the SQL file of {package}", package=package)
+
+    def views_missing(self, package: str, reason: str) -> None:
+        sentence = "views or indexes of {package} are missing or old: {reason}. "
+        sentence += "Run a worker once with a role that may create them"
+        _say(WARNING, "views_missing", sentence, package=package, reason=reason)
+
+    def script_refused(self, package: str, reason: str) -> None:
+        sentence = "refused the SQL file of {package}: {reason}"
+        _say(WARNING, "script_refused", sentence, package=package, reason=reason)
+
     def worker_drains(self, running: int, seconds: float) -> None:
         stages = counted(running, "running stage")
         sentence = f"stopping: claiming no more tasks, waiting up to {{seconds:.0f}} s for {stages}"

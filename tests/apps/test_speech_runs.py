@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import numpy as np
 import pytest
 
 from packhorse.errors import InvalidInput
-from packhorse_speech import view
 from tests.apps.audio_analysis import phrases, read_audio
 from tests.apps.places import PLACES, Stand, stand
 from tests.http.processes import until
@@ -71,10 +69,27 @@ def _done(speech: Stand, job_id: str) -> int:
         ({"turns": [{"speaker": "A", "text": "  "}]}, "turns[0].text"),
         ({"turns": [{"speaker": "A", "text": "x"}] * 10_000}, "turns"),
         ({"turns": [{"speaker": "A", "text": "x", "loud": True}]}, "turns[0].loud"),
+        ({"turns": [TURNS[1], TURNS[1]]}, "turns[1].index"),
+        ({"turns": [TURNS[1], {"speaker": "A", "text": "x"}]}, "turns[1].index"),
+        ({"voice_assignments": [{"speaker": "A", "voice_id": "en-US+f3"}] * 2}, "voice_assignments[1].speaker"),
         ({"gap_ms": -1}, "gap_ms"),
         ({"output_format": "ogg"}, "output_format"),
     ],
-    ids=["provider", "language", "voice", "no-turn", "empty", "blank", "many", "unknown", "gap", "format"],
+    ids=[
+        "provider",
+        "language",
+        "voice",
+        "no-turn",
+        "empty",
+        "blank",
+        "many",
+        "unknown",
+        "twice",
+        "some",
+        "both",
+        "gap",
+        "format",
+    ],
 )
 def test_what_cannot_be_spoken_is_refused_with_the_field(speech: Stand, wrong: dict[str, Any], field: str) -> None:
     before = len(speech.client.list()["items"])
@@ -84,32 +99,3 @@ def test_what_cannot_be_spoken_is_refused_with_the_field(speech: Stand, wrong: d
 
     assert field in {each["field"] for each in refused.value.errors}
     assert len(speech.client.list()["items"]) == before
-
-
-async def test_people_see_their_jobs_in_a_view(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with stand(tmp_path_factory.mktemp("view"), APP, PLACES["postgresql"]) as speech:
-        speech.ready("multi_role_tts")
-        url = speech.server.place.settings.store
-        await view.create(url)
-        await view.create(url)
-        job = speech.client.submit("multi_role_tts", {"turns": TURNS[:2]}, user="ann")
-        running = await rows(url)
-        ended = speech.client.wait(job["job_id"], FOR_LONG)
-        [row] = await rows(url)
-
-    assert [each["status"] in ("pending", "processing", "completed") for each in running] == [True]
-    assert (str(row["id"]), row["user_id"], row["job_type"]) == (job["job_id"], "ann", "multi_role_tts")
-    assert (row["status"], row["provider"], row["retry_count"]) == ("completed", "espeak-ng", 0)
-    assert row["audio_file"] == ended["result_object_keys"]["join"]
-    assert (row["error_message"], row["completed_at"] is not None) == (None, True)
-    assert row["turns"] == 2
-    assert row["duration_ms"] == ended["result"]["duration_ms"]
-
-
-async def rows(url: str) -> list[asyncpg.Record]:
-    address, _, schema = url.partition("?schema=")
-    db = await asyncpg.connect(address)
-    try:
-        return await db.fetch(f"SELECT * FROM {schema}.speech_jobs")
-    finally:
-        await db.close()

@@ -20,7 +20,7 @@ PAUSE = 0.5
 
 STATUSES = {"running": "processing"}
 
-app = App("speech", statuses=STATUSES)
+app = App("speech", statuses=STATUSES, postgres="postgres.sql")
 
 Text = Annotated[str, Meta(min_length=1, max_length=5000, pattern=r"\S")]
 Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"\S")]

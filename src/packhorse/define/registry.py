@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 
 
 class Code:
-    def __init__(self, app: str, default_pipeline: str | None = None) -> None:
+    def __init__(self, app: str, default_pipeline: str | None = None, postgres: str | None = None) -> None:
         try:
             self.app = check_name(app)
         except ValueError as error:
             raise definition_error(f"App: {error}") from error
         self._default = default_pipeline
+        self.postgres = postgres
+        """The app's SQL file."""
         self._pipelines: dict[str, Pipeline[Any]] = {}
         self._schedules: dict[str, Declared] = {}
 

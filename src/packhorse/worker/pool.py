@@ -311,6 +311,8 @@ class Description(Struct, frozen=True):
     files: tuple[str, ...] = ()
     """Of all modules that were loaded with the app, ours and Python's included."""
     schedules: Sequence[Declared] = ()
+    postgres: str | None = None
+    """The SQL file that the app declares."""
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -321,6 +323,7 @@ class _Reply(Struct):
     definitions: list[Definition] = []
     schedules: list[Declared] = []
     files: tuple[str, ...] = ()
+    postgres: str | None = None
     error: str | None = None
 
 
@@ -341,6 +344,7 @@ async def describe(app: str, user: host.StageUser | None = None) -> Description:
         frozenset(stage.kind for stage in stages if may_share(stage)),
         reply.files,
         reply.schedules,
+        reply.postgres,
     )
 
 

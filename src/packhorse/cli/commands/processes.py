@@ -18,7 +18,7 @@ from packhorse.cli.reloader import Watched
 from packhorse.cli.supervisor import Kept
 from packhorse.define.validation import list_some
 from packhorse.errors import AppMissing, PackhorseError, SeveralApps
-from packhorse.factory import open_both, redis_prefix
+from packhorse.factory import install_views, open_both, redis_prefix
 from packhorse.host import StageUser, hide_settings, require_free_port
 from packhorse.plurals import plural
 from packhorse.settings import (
@@ -81,7 +81,10 @@ def worker(file: str | None = None, /, *, pace: Pace = Pace(), places: Places = 
 async def work(settings: Settings) -> None:
     store, blobs = await open_both(settings)
     try:
-        worker = Worker(store, blobs, settings, await describe(settings.app, StageUser.find(settings.stage_user)))
+        described = await describe(settings.app, StageUser.find(settings.stage_user))
+        worker = Worker(store, blobs, settings, described)
+        # In the background: an index of a large table can take minutes, and jobs do not need it.
+        views = asyncio.create_task(install_views(settings, described.postgres))
         stop, hurry = asyncio.Event(), asyncio.Event()
 
         def told_to_stop() -> None:
@@ -90,8 +93,12 @@ async def work(settings: Settings) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, told_to_stop)
         tune_gc()
-        with serve_status(worker, settings):
-            await worker.run(stop, hurry)
+        try:
+            with serve_status(worker, settings):
+                await worker.run(stop, hurry)
+        finally:
+            views.cancel()
+            await asyncio.wait([views])
     finally:
         await store.close()
         await blobs.close()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Self
 
 import asyncpg
@@ -24,6 +27,9 @@ from packhorse.store.postgres.session import describe_error, keep, read
 MIGRATIONS = sql_files.migrations(__package__)
 MIGRATING = 600.0
 """Seconds a migration may take."""
+
+CONCURRENTLY = re.compile(r"^-- concurrently[ \t]*$", re.MULTILINE)
+INDEX = re.compile(r"CREATE\s+(?:UNIQUE\s+)?INDEX\s+CONCURRENTLY\s+IF\s+NOT\s+EXISTS\s+([a-z_]\w{0,62})\s+ON\s", re.I)
 
 OLDEST = 14
 DRIFT = 1.0
@@ -95,6 +101,102 @@ class PostgresStore(Commits, Queue, Reads, Records, Counters, Failures, Statisti
             Finding("clock", abs(drift) < DRIFT, f"{drift:+.3f} s", CLOCKS),
             Finding("connections", used < 0.9 * most, f"{used} of {most}", "each process of packhorse takes up to six"),
         ]
+
+    async def install(self, package: str, script: str) -> bool:
+        """Run the SQL file of an app's package, with the schema for @schema. False if this version has run before.
+
+        One process runs a version once, in one transaction. Indexes below the line ``-- concurrently`` are created one
+        by one outside of it, if they are missing, without blocking writers. Raises StoreError, and ValueError for
+        another statement below that line.
+        """
+        filled = re.sub(r"(?<!\w)@schema(\w*)", rf'"{self.address.schema}\1"', script)
+        views, *rest = CONCURRENTLY.split(filled, maxsplit=1)
+        indexes = _indexes(*rest)
+        version = hashlib.sha256(views.strip().encode()).hexdigest()  # indexes may come and go without a new version
+        try:
+            is_new = await self._script_sum(package) != version and await self._run_script(package, views, version)
+            failed = await self._make_indexes(indexes) if indexes else []
+        except asyncpg.PostgresError as error:
+            raise StoreUnavailable(f"PostgreSQL cannot run the SQL file of {package}: {error}") from error
+        if failed:
+            raise StoreUnavailable(f"PostgreSQL cannot create all indexes of {package}: {'; '.join(failed)}")
+        return is_new
+
+    @read
+    async def _script_sum(self, session: Session, package: str) -> str | None:
+        """Read before anything is locked or created, so that a role that may only read suffices."""
+        if not await session.value(SQL.has_scripts):
+            return None
+        found: str | None = await session.value(SQL.script, package)
+        return found
+
+    async def _run_script(self, package: str, script: str, version: str) -> bool:
+        async with self._connections.session(MIGRATING) as session:
+            await session.run(BEGIN)
+            try:
+                await session.value(SQL.lock, self.address.schema)
+                await session.run(SQL.limit_lock_wait)
+                await session.run(SQL.create_scripts)
+                is_new: bool = await session.value(SQL.script, package) != version
+                if is_new:
+                    await session.connection.execute(script)  # not session.run, which replaces every @
+                    await session.value(SQL.set_script, package, version)
+                await session.commit()
+            except BaseException:
+                await session.roll_back()
+                raise
+        return is_new
+
+    async def _make_indexes(self, indexes: Mapping[str, str]) -> list[str]:
+        """Create those that are missing or invalid, one process at a time. Returns a message for each failure."""
+        if not await self._missing(list(indexes)):
+            return []
+        failed: list[str] = []
+        async with self._connections.session(MIGRATING) as session:
+            # The lock belongs to a transaction, because a pool keeps that on one connection. CREATE INDEX CONCURRENTLY
+            # waits for every older snapshot. A query with values keeps its snapshot until the next statement, so
+            # `stay_idle` comes last.
+            await session.run(BEGIN)
+            try:
+                is_ours = await session.value(SQL.try_index_lock, self.address.schema)
+                await session.run(SQL.stay_idle)
+                if is_ours:
+                    for name in await self._missing(list(indexes)):
+                        failed += await self._make_index(name, indexes[name])
+            finally:
+                await session.roll_back()
+        return failed
+
+    @read
+    async def _missing(self, session: Session, names: Sequence[str]) -> list[str]:
+        """The indexes that are missing or invalid."""
+        return [row[0] for row in await session.fetch(SQL.missing_indexes, self.address.schema, names)]
+
+    async def _make_index(self, name: str, statement: str) -> list[str]:
+        drop = SQL.drop_index.format(name=name)
+        async with self._connections.session(MIGRATING) as session:
+            try:
+                await session.run(drop)  # one that was left invalid
+                await session.connection.execute(statement)
+            except asyncpg.PostgresError as error:
+                with suppress(asyncpg.PostgresError):
+                    await session.run(drop)
+                return [f"{name}: {error}"]
+        return []
+
+
+def _indexes(section: str = "") -> dict[str, str]:
+    """The statements below ``-- concurrently``, by the name of their index. Raises ValueError."""
+    code = "\n".join(line for line in section.splitlines() if not line.lstrip().startswith("--"))
+    found = {}
+    for statement in filter(None, map(str.strip, code.split(";"))):
+        match = INDEX.match(statement)
+        if match is None:
+            raise ValueError(
+                "Below '-- concurrently' each statement must begin with CREATE INDEX CONCURRENTLY IF NOT EXISTS name ON"
+            )
+        found[match[1]] = statement
+    return found
 
 
 async def migrate(session: Session, schema: str, scripts: Sequence[tuple[int, str]] = MIGRATIONS) -> int:

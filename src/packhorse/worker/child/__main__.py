@@ -52,7 +52,8 @@ def _describe(app: str) -> None:
     os.dup2(2, 1)
     try:
         code = load(app)
-        answer = json.encode({"definitions": code.definitions(), "schedules": code.schedules, "files": _loaded_files()})
+        found = {"definitions": code.definitions(), "schedules": code.schedules, "files": _loaded_files()}
+        answer = json.encode(found | {"postgres": code.postgres})
     except PackhorseError as error:
         answer = json.encode({"error": error.message})
     with open(out, "wb") as stream:
