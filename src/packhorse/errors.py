@@ -133,6 +133,12 @@ class Unauthorized(Refused):
     hint = "Send it as `Authorization: Bearer ph_…` or set PACKHORSE_KEY. Create one with: packhorse keys create"
 
 
+class TokenRefused(Unauthorized):
+    """The token is missing, has ended, or is not for this schedule."""
+
+    hint = "Create one with POST /api/v1/schedules/{id}/token, and send it as ?token=…"
+
+
 class Forbidden(Refused):
     """This request needs a key with the scope {scope}."""
 

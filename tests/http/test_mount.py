@@ -51,7 +51,7 @@ class Parent:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    place = Place(tmp_path_factory.mktemp("mounted"))
+    place = Place(tmp_path_factory.mktemp("mounted"), secret_key="s" * 40)
     publish(place)
     with working(place):
         yield place
@@ -100,6 +100,16 @@ def test_the_location_leads_to_the_job(parent: Parent) -> None:
     location = answer.headers["location"]
     assert location == f"{parent.mount}/api/v1/jobs/{answer.json()['job_id']}"
     assert httpx2.get(parent.url + location).json()["job_id"] == answer.json()["job_id"]
+
+
+def test_the_path_with_a_token_leads_to_the_schedule(parent: Parent) -> None:
+    with Client(parent.mounted) as client:
+        id = f"pushed-{parent.url.rpartition(':')[2]}"
+        client.put_schedule(id, cron="0 8 * * *", pipeline="add", parameters={"a": 1}, user="ann")
+        token = client.create_trigger_token(id)
+
+        assert httpx2.post(parent.url + token["path"]).status_code == 202
+        assert client.trigger_schedule(id, token["token"])["schedule_id"] == id
 
 
 def test_the_openapi_file_names_the_mount(parent: Parent) -> None:

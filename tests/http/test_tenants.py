@@ -47,13 +47,15 @@ def operations() -> Iterator[Operation]:
 
 
 OPERATIONS = list(operations())
+SIGNED = "POST schedules/{schedule_id}/trigger"
+"""For the holder of a token, whatever key is sent with it."""
 OWNED = [
     each
     for each in OPERATIONS
     if re.search(r"{((job|key|webhook|schedule|failure|order|session)_id|fingerprint)}", each.path)
-    and str(each) not in ("PUT schedules/{schedule_id}", "PUT job_config/{schedule_id}")
+    and str(each) not in ("PUT schedules/{schedule_id}", "PUT job_config/{schedule_id}", SIGNED)
 ]
-SHARED = [each for each in OPERATIONS if each not in OWNED]
+SHARED = [each for each in OPERATIONS if each not in OWNED and str(each) != SIGNED]
 """About all there is, or about what all tenants share."""
 OF_ALL = ("queues", "workers", "stats", "health")
 """What is about the deployment, with the jobs of all tenants in it, and so only for those who run it."""
@@ -387,6 +389,25 @@ FULL = (
     "audit",
 )
 """Lists in which something that only one side has must be found."""
+
+
+async def test_a_token_runs_the_schedule_of_its_tenant_and_no_key_stands_in_for_it(
+    http: Http, store: Store, acme: Acme, sides: tuple[Side, Side]
+) -> None:
+    before = await all_of(store, acme)
+    mine, other = sides
+    token = (await http.post("schedules/nightly/token", headers=mine.headers)).json()["token"]
+
+    refused = [
+        await http.post(f"schedules/{name}/trigger", headers=other.headers) for name in ("nightly", "no-such-schedule")
+    ]
+    done = await http.post("schedules/nightly/trigger", params={"token": token}, headers=other.headers)
+
+    assert [answer.status_code for answer in (*refused, done)] == [401, 401, 202]
+    assert refused[0].json()["detail"] == refused[1].json()["detail"]
+    counts = [len((await http.get("schedules/nightly/runs", headers=each.headers)).json()["items"]) for each in sides]
+    assert counts == [1, 0]
+    assert await all_of(store, acme) == before
 
 
 async def test_every_list_shows_each_of_two_alike_tenants_its_own(http: Http, sides: tuple[Side, Side]) -> None:

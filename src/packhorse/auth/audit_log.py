@@ -20,6 +20,7 @@ from packhorse.store.collections.audit import Entry
 FOLDED = frozenset(
     {
         *("key.accepted", "key.missing", "key.malformed", "key.wrong", "key.ended", "key.blocked", "session.wrong"),
+        "trigger.wrong",
         *("api.refused", "api.forbidden", "download.refused", "download.unavailable", "job.submitted"),
     }
 )

@@ -24,7 +24,7 @@ from packhorse.auth.access import LOCAL, NOBODY, Caller, permissions
 from packhorse.auth.audit_log import Auditor
 from packhorse.auth.keys import Keyring
 from packhorse.auth.rate_limits import WINDOW, Limit, Rates, limit_headers, refusal, token_share
-from packhorse.errors import Foreign, RateExceeded, Unauthorized
+from packhorse.errors import Foreign, RateExceeded, Refused, TokenRefused, Unauthorized
 from packhorse.settings import Settings
 from packhorse.store.base import Charge, Spent, Store
 from packhorse.store.collections.keys import Key
@@ -94,6 +94,17 @@ class Authenticator:
     async def holder(self, scope: HTTPScope, text: str) -> Caller:
         """The caller whose key or token was typed in a form, or is in an address. Raises as `caller` does."""
         return await self._key_caller(keys.read(text), f"Bearer {text}", self._address(scope))
+
+    def token_holder(self, scope: HTTPScope, tenant: str, name: str) -> Caller:
+        """The caller with a valid signed token, who has no key; ``name`` says whom requests are counted for."""
+        return replace(NOBODY, tenant=tenant, client=name, address=self._address(scope))
+
+    async def token_refused(self, scope: HTTPScope, token: str) -> Refused:
+        """The error for a request without a valid signed token; counts it as a failed attempt of its address."""
+        mark = keys.fingerprint(token) if token else ""
+        event = "trigger.wrong" if token else "key.missing"
+        refused = await self._refused(event, self._address(scope), "", fingerprint=mark)
+        return TokenRefused() if isinstance(refused, Unauthorized) else refused
 
     async def admit(self, caller: Caller) -> dict[str, str]:
         """Count the request; return the headers that say what is left. Raises `RateExceeded`."""

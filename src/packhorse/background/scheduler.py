@@ -117,7 +117,7 @@ class Scheduler:
     # Carrying on.
 
     async def _carry_safely(self, run: Run) -> None:
-        with traced(new_trace()):
+        with traced(run.trace_id or new_trace()):
             try:
                 await self._carry(run)
             except errors.Conflict:

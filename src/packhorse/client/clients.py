@@ -120,6 +120,8 @@ class Calls:
     reset_schedule = Value(operations.reset_schedule)
     rollback_schedule = Value(operations.rollback_schedule)
     run_schedule = Value(operations.run_schedule)
+    create_trigger_token = Value(operations.create_trigger_token)
+    trigger_schedule = Value(operations.trigger_schedule)
     schedule_runs = Value(operations.schedule_runs)
     schedule_versions = Value(operations.schedule_versions)
     schedule_version = Value(operations.schedule_version)

@@ -268,6 +268,16 @@ def run_schedule(schedule_id: str) -> Call[Json]:
     return Call("POST", _schedule(schedule_id) + "/run")
 
 
+def create_trigger_token(schedule_id: str, seconds: int | None = None) -> Call[Json]:
+    """A signed token with which another system can run it: ``{"token", "path", "expires_at"}``."""
+    return Call("POST", _schedule(schedule_id) + "/token", json={"seconds": seconds})
+
+
+def trigger_schedule(schedule_id: str, token: str) -> Call[Json]:
+    """Run it now, with a token of `create_trigger_token` instead of a key."""
+    return Call("POST", _schedule(schedule_id) + "/trigger", query={"token": token})
+
+
 def schedule_runs(schedule_id: str, before: float | None = None, limit: int | None = None) -> Call[Json]:
     """One page, the newest tick first: ``{"items": [...], "next": moment or None}``."""
     return Call("GET", _schedule(schedule_id) + "/runs", query={"before": before, "limit": limit})

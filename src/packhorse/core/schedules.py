@@ -65,6 +65,7 @@ class Schedule(Struct, frozen=True, omit_defaults=True):
     runs: int = 0
     declared: Terms | None = None  # The terms in the app's code. Edits by people take precedence.
     created_at: float = 0.0
+    since: int = 1  # the version with which it was created, again after a delete
     updated_at: float = 0.0
     updated_by: str = ""
     ended_at: float | None = None
@@ -259,11 +260,11 @@ def realign(schedule: Schedule, now: float) -> Move | None:
     return Move(schedule, replace(schedule, stamp=schedule.stamp + 1, next_at=expected))
 
 
-def run_now(schedule: Schedule, now: float) -> Move:
-    """A manual run. Its time has a fraction, so it never equals a tick."""
+def run_now(schedule: Schedule, now: float, trace_id: str = "") -> Move:
+    """A manual run. Its time has a fraction, so it never equals a tick. ``trace_id`` becomes that of its job."""
     _check_alive(schedule, "run")
     moved = replace(schedule, stamp=schedule.stamp + 1, runs=schedule.runs + 1)
-    run = replace(_run(schedule, round(now, 6), due_at=now), is_manual=True, n=moved.runs)
+    run = replace(_run(schedule, round(now, 6), due_at=now), is_manual=True, n=moved.runs, trace_id=trace_id)
     return Move(schedule, moved, runs=(run,))
 
 
@@ -296,7 +297,8 @@ def end(schedule: Schedule, *, author: str, reason: str, now: float) -> Move:
 
 def revive(schedule: Schedule, terms: Terms, *, author: str, reason: str, now: float) -> Move:
     """Create a schedule under the id of a deleted one. Version numbers continue."""
-    return _revise(replace(schedule, ended_at=None), terms, author, reason, now, "created", before=schedule)
+    revived = replace(schedule, ended_at=None, since=schedule.version + 1)
+    return _revise(revived, terms, author, reason, now, "created", before=schedule)
 
 
 def declare(schedule: Schedule, declared: Terms, *, now: float) -> Move | None:

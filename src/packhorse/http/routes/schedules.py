@@ -5,18 +5,24 @@ Each edit is a version that holds from the next tick on. No edit overwrites a ve
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Response, delete, get, post, put
 from litestar.params import FromPath, HeaderParameter, QueryParameter
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from packhorse.core.schedules import schedule_key
 from packhorse.errors import (
     EditedMeanwhile,
+    Malformed,
+    NoSecretKey,
     NotAllowed,
     ScheduleNotFound,
+    TokenRefused,
+    TooLarge,
     TooManySchedules,
+    TooSlow,
     UnknownPipeline,
     UnsupportedMedia,
     VersionNeeded,
@@ -38,7 +44,7 @@ from packhorse.http.requests import (
     read_json,
 )
 from packhorse.http.services import FromCaller, FromServices, HttpServices
-from packhorse.jobs import schedules
+from packhorse.jobs import schedules, triggers
 from packhorse.jobs.schedules import ScheduleRequest
 from packhorse.jobs.services import check_reason
 from packhorse.schemas import schedules as schemas
@@ -51,6 +57,8 @@ Before = Annotated[float | None, QueryParameter(ge=1, le=LARGEST, description="O
 Cursor = Annotated[str | None, QueryParameter(description="What an earlier page gave as `next`.")]
 Deleted = Annotated[bool, QueryParameter(description="Include deleted schedules, as long as their runs are kept.")]
 Last = Annotated[int, QueryParameter(ge=0, le=MOST_RUNS, description="How many last runs of each schedule to include.")]
+Token = Annotated[str, QueryParameter(description="The signed token of the schedule.")]
+MESSAGE = 15 * 1024 * 1024  # bytes; Pub/Sub pushes at most 10 MB, in Base64
 Match = Annotated[
     str | None,
     HeaderParameter(
@@ -241,6 +249,52 @@ async def run_schedule(
     """Run the schedule now, besides its ticks, also while it is paused. Its overlap policy applies."""
     check_reason((await read_json(request, Why)).reason)
     return await schedules.run(services, caller, schedule_id, base_of(request))
+
+
+class TokenRequest(Struct):
+    """How long the token is valid; without it, as long as the schedule exists."""
+
+    seconds: Annotated[int, Meta(ge=1, le=10**9)] | None = None
+
+
+@post(
+    "/schedules/{schedule_id:str}/token",
+    scope="operate",
+    status_code=201,
+    **json_body(TokenRequest, ScheduleNotFound, NotAllowed, NoSecretKey),
+)
+async def create_trigger_token(
+    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id
+) -> triggers.TokenDocument:
+    """A signed token with which another system can run the schedule: `POST` to the `path` of the answer."""
+    asked = await read_json(request, TokenRequest)
+    return await triggers.create_token(services, caller, schedule_id, asked.seconds, base_of(request))
+
+
+@post(
+    "/schedules/{schedule_id:str}/trigger",
+    scope=None,
+    signed=True,
+    security=[{}],
+    status_code=202,
+    responses=error_responses(TokenRefused, NotAllowed, Malformed, TooLarge, TooSlow),
+)
+async def trigger_schedule(
+    request: HttpRequest, services: FromServices, schedule_id: Id, token: Token = ""
+) -> Response[triggers.TriggerDocument]:
+    """Run the schedule now, with a signed token instead of a key, as a push subscription of Pub/Sub does.
+
+    If the body is a JSON object with a message, a message that comes again runs nothing.
+    """
+    found = await triggers.check_token(services, schedule_id, token)
+    if found is None:
+        raise await services.authenticator.token_refused(request.scope, token)
+    client = f"trigger/{schedule_key(found.tenant, found.id)}"
+    holder = services.authenticator.token_holder(request.scope, found.tenant, client)
+    limits = await services.authenticator.admit(holder)
+    data = await Body(request.receive, services.settings).whole(MESSAGE)
+    message: Any = decode_object(data) if data.startswith(b"{") else None
+    return Response(await triggers.fire(services, holder, found, token, message), status_code=202, headers=limits)
 
 
 def with_etag(
