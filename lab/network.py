@@ -444,7 +444,7 @@ class RemoteBlobs:
     async def delete_all(self, prefix: str) -> None:
         await self._ask(lambda: self._objects.delete_all(prefix))
 
-    async def abandon(self, older_than: float) -> int:  # noqa: ARG002 (a put is never unfinished)
+    async def abandon(self, older_than: float, *, everywhere: bool = False) -> int:  # noqa: ARG002 (a put is never unfinished)
         return 0
 
     async def presign(self, key: str, *, seconds: int, filename: str, content_type: str) -> str | None:  # noqa: ARG002

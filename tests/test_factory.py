@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from packhorse.errors import SettingError
-from packhorse.factory import destinations_from
+from packhorse.factory import check, destinations_from
 from packhorse.settings import Settings, printable
 
 
@@ -59,6 +59,38 @@ def test_what_is_no_place_is_refused_without_repeating_a_secret(to: str, tmp_pat
 
     assert refused.value.facts["name"] == "promote_to"
     assert "canary" not in str(refused.value) + repr(refused.value.facts)
+
+
+@pytest.mark.parametrize(
+    ("blobs", "to", "is_apart"),
+    [
+        ("file:///data/files", "file:///data/files", False),
+        ("file:///data/files", "file:///data/files/out", False),
+        ("file:///data/files", "file:///data", False),
+        ("file:///data/files", "file:///data/x/../files/", False),
+        ("file:///data/files", "file:///data/files-too", True),
+        ("s3://bucket/jobs", "s3://bucket", False),
+        ("s3://bucket", "s3://bucket/published?region=eu-west-1", False),
+        ("s3://bucket/jobs", "s3://bucket/published", True),
+        ("s3://bucket", "s3://other", True),
+        ("s3://bucket", "file:///bucket", True),
+    ],
+)
+def test_published_files_have_a_destination_of_their_own(blobs: str, to: str, is_apart: bool, tmp_path: Path) -> None:
+    settings = Settings(
+        store=f"sqlite://{tmp_path}/s.db", blobs=blobs, publish_to=to, s3_access_key="k", s3_secret_key="s"
+    )
+
+    if is_apart:
+        check(settings)
+    else:
+        with pytest.raises(SettingError, match="PACKHORSE_PUBLISH_TO must not be inside"):
+            check(settings)
+
+
+def test_a_destination_that_is_no_place_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="PACKHORSE_PUBLISH_TO must begin with"):
+        check(Settings(store=f"sqlite://{tmp_path}/s.db", blobs=f"file://{tmp_path}/b", publish_to="ftp://x"))
 
 
 def test_the_secret_is_not_shown() -> None:

@@ -412,6 +412,15 @@ class BlobUnavailable(BlobError):
     """The object store does not answer: {reason}."""
 
 
+class NoDestination(BlobError):
+    """The files of this job cannot be published: {reason}."""
+
+    hint = (
+        "Set PACKHORSE_PUBLISH_TO to the same address for every server and worker, until the last job that was "
+        "submitted with it is deleted. Two deployments need two destinations."
+    )
+
+
 class BlobNotFound(BlobError):
     """There is no object {key!r}."""
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from packhorse.blobs import bucket_place, open_blobs
 from packhorse.blobs.base import Blobs
 from packhorse.errors import SettingError, StoreError
-from packhorse.jobs.deployment import claim, get_id
+from packhorse.jobs.deployment import PublishDestination, claim, get_id
 from packhorse.jobs.input_paths import InputBucket, InputPaths
 from packhorse.jobs.promote import Destination, InBlobs
 from packhorse.log import log
@@ -59,6 +59,7 @@ def check(settings: Settings) -> None:
                 from packhorse.store.redis.client import address
             address(settings.store, settings.prefix)
     blobs_from(settings)
+    _publish_blobs(settings)
     destinations_from(settings)
     inputs_from(settings)
 
@@ -234,6 +235,30 @@ def _input_bucket(url: str, settings: Settings) -> InputBucket:
 def _no_input(url: str, reason: str) -> SettingError:
     place = without_secrets(url)
     return SettingError(f"PACKHORSE_INPUT_FOLDERS cannot have {place!r}: {reason}.", name="input_folders", value=place)
+
+
+def publish_destination(store: Store, settings: Settings) -> PublishDestination | None:
+    """Where published files go; None if they stay in the object store of the jobs."""
+    blobs = _publish_blobs(settings)
+    return None if blobs is None else PublishDestination(store, blobs, address_of(settings))
+
+
+def _publish_blobs(settings: Settings) -> Blobs | None:
+    if not settings.publish_to:
+        return None
+    ours, theirs = urlsplit(settings.blobs), urlsplit(settings.publish_to)
+    if (ours.scheme, ours.netloc) == (theirs.scheme, theirs.netloc):
+        first, second = (Path("/", unquote(each.path).strip("/")) for each in (ours, theirs))
+        if ours.scheme == "file":
+            first, second = first.resolve(), second.resolve()
+        if first.is_relative_to(second) or second.is_relative_to(first):
+            message = "PACKHORSE_PUBLISH_TO must not be inside of PACKHORSE_BLOBS or around it."
+            raise SettingError(f"{message} Use another bucket, folder or prefix.", name="publish_to")
+    try:
+        return open_blobs(settings.publish_to, settings.s3_access_key, settings.s3_secret_key)
+    except SettingError as error:
+        message = str(error).replace("PACKHORSE_BLOBS", "PACKHORSE_PUBLISH_TO")
+        raise SettingError(message, name="publish_to") from error
 
 
 def destinations_from(settings: Settings) -> dict[str, Destination]:

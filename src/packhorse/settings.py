@@ -325,6 +325,10 @@ class Settings:
         6 * 1024**3, "Maximum bytes downloaded per user or key in 24 hours. 0: unlimited", size
     )
     download_timeout: float = _setting(300.0, "Time limit for one download. 0: none", seconds)
+    publish_to: str = _setting(
+        "",
+        "Bucket or folder for the files that pipelines publish, at its root: s3:// or file:///. Empty: PACKHORSE_BLOBS",
+    )
     promote_to: str = _setting(
         "", "Destinations of promoted results: s3://, file:/// or https://; several as NAME=URL,…"
     )
@@ -372,7 +376,17 @@ class Settings:
             budget=self.revive_budget,
             per=self.revive_per,
         ).to_plan()
-        return Defaults(self.retries, backoff, self.timeout, self.deadline, self.keep, kept, self.pending, revive)
+        return Defaults(
+            retries=self.retries,
+            backoff=backoff,
+            timeout=self.timeout,
+            deadline=self.deadline,
+            keep=self.keep,
+            kept=kept,
+            pending=self.pending,
+            revive=revive,
+            has_destination=bool(self.publish_to),
+        )
 
 
 @dataclass(frozen=True)

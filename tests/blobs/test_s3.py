@@ -432,6 +432,16 @@ async def test_one_place_does_not_see_another(blobs: Blobs) -> None:
     assert await blobs.size(KEY) == 1
 
 
+async def test_unfinished_uploads_anywhere_are_removed_from_a_bucket_of_our_own() -> None:
+    blobs = open_blobs(seaweed.running().place())
+    blobs._signed.ask("POST", "apod-daily/2025-09-04/original.jpg", query={"uploads": ""})  # type: ignore[attr-defined]
+
+    left, gone = await blobs.abandon(older_than=0), await blobs.abandon(older_than=0, everywhere=True)
+    await blobs.close()
+
+    assert (left, gone) == (0, 1)
+
+
 async def test_unfinished_uploads_of_others_in_the_bucket_are_left_alone() -> None:
     """A deployment without a prefix sees the whole bucket."""
     place = seaweed.running().place()

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from packhorse.background.janitor import Janitor
 from packhorse.blobs.base import Blobs, is_key
+from packhorse.blobs.local import Folder
 from packhorse.core import lifecycle, publish_path
 from packhorse.core.models import Artifact, Firing, Job, Result, Stored, TaskId
-from packhorse.core.plan import Status
+from packhorse.core.plan import Defaults, Status, fill_plan
+from packhorse.errors import NoDestination, WrongDeployment
 from packhorse.jobs.artifacts import KEPT, MARKS, Publisher, published_files
+from packhorse.jobs.deployment import DESTINATION_MARK, PublishDestination, claim
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from packhorse.store.collections.workers import put_bookmark
+from packhorse.store.sqlite import SqliteStore
 from tests.contract import blob_fixtures
 from tests.contract.blob_fixtures import content, stream
 from tests.contract.builders import SPEC, claim_one, fail, finish, held, needs, plan, settled, stage, submit
@@ -251,3 +256,144 @@ def test_no_two_tenants_share_a_folder() -> None:
 
     assert len(set(folders)) == len(tenants)
     assert all("/" not in each and not each.startswith(".") and len(each) <= 200 for each in folders)
+
+
+@pytest.fixture
+async def destination(store: Store, tmp_path: Path) -> AsyncIterator[PublishDestination]:
+    there = Folder(tmp_path / "ns-temp-bucket")
+    yield PublishDestination(store, there, "here")
+    await there.close()
+
+
+def publishing(store: Store, blobs: Blobs, destination: PublishDestination | None) -> Janitor:
+    return Janitor(store, blobs, Transactor(store), 600.0, 5.0, destination=destination)
+
+
+def at_root(path: str) -> str:
+    """As a deployment with a destination fills it in at submit."""
+    return fill_plan(replace(PUBLISHING, publish=path), Defaults(has_destination=True)).publish
+
+
+async def found_in(there: Blobs, folder: str = "apod-daily") -> dict[str, bytes]:
+    return {key: await content(there, key) for key in await there.keys(folder)}
+
+
+async def test_a_destination_has_the_files_at_its_root_and_loses_them_with_the_job(
+    store: Store, blobs: Blobs, destination: PublishDestination
+) -> None:
+    janitor, path, there = publishing(store, blobs, destination), at_root("apod-daily/2025-09-04"), destination.blobs
+
+    first = await completed(store, blobs, path, original_jpg=b"old", meta_json=b"{}")
+    await janitor.tick()
+    before = await found_in(there)
+    second = await completed(store, blobs, path, original_jpg=b"new")
+    await janitor.tick()
+    after = await found_in(there)
+    await deleted(store, second)
+    await janitor.tick()
+    again = await found_in(there)
+    await deleted(store, first)
+    await janitor.tick()
+
+    assert before == {"apod-daily/2025-09-04/original.jpg": b"old", "apod-daily/2025-09-04/meta.json": b"{}"}
+    assert after == {"apod-daily/2025-09-04/original.jpg": b"new"}
+    assert again == before
+    assert await found_in(there) == {}
+    assert await shown(blobs) == {}
+
+
+async def test_a_worker_without_the_destination_leaves_the_job_to_one_that_has_it(
+    store: Store, blobs: Blobs, destination: PublishDestination
+) -> None:
+    without, having = publishing(store, blobs, None), publishing(store, blobs, destination)
+    job = await completed(store, blobs, at_root("apod-daily/2025-09-04"), original_jpg=b"jpg")
+
+    with pytest.raises(NoDestination, match="PACKHORSE_PUBLISH_TO is not set"):
+        await without.tick()
+    waiting = (await held(store, job.id)).has_litter
+    await having.tick()
+    published = await found_in(destination.blobs)
+    await deleted(store, job)
+    with pytest.raises(NoDestination):
+        await without.tick()
+    kept = await found_in(destination.blobs)
+    await having.tick()
+
+    assert (waiting, published) == (True, {"apod-daily/2025-09-04/original.jpg": b"jpg"})
+    assert (kept, await found_in(destination.blobs)) == (published, {})
+    assert await store.get([job.id]) == [None]
+
+
+async def test_a_destination_of_another_deployment_is_not_touched(
+    store: Store, blobs: Blobs, destination: PublishDestination, tmp_path: Path
+) -> None:
+    owner = await SqliteStore.open(tmp_path / "owner.db")
+    await claim(owner, Folder(tmp_path / "theirs"), "sqlite:///owner.db")
+    await PublishDestination(owner, destination.blobs, "sqlite:///owner.db").claim()
+    await destination.blobs.put("apod-daily/2025-09-04/original.jpg", stream(b"theirs"))
+    await claim(store, blobs, "here")
+    job = await completed(store, blobs, at_root("apod-daily/2025-09-04"), original_jpg=b"ours")
+
+    with pytest.raises(WrongDeployment, match=r"owner\.db"):
+        await destination.claim()
+    with pytest.raises(NoDestination, match=r"owner\.db"):
+        await publishing(store, blobs, destination).tick()
+    theirs = await found_in(destination.blobs)
+    await destination.adopt()
+    await publishing(store, blobs, destination).tick()
+
+    assert theirs == {"apod-daily/2025-09-04/original.jpg": b"theirs"}
+    assert await found_in(destination.blobs) == {"apod-daily/2025-09-04/original.jpg": b"ours"}
+    assert not (await held(store, job.id)).has_litter
+    await owner.close()
+
+
+async def test_a_lifecycle_rule_may_delete_files_and_the_mark_of_a_destination(
+    store: Store, blobs: Blobs, destination: PublishDestination
+) -> None:
+    await claim(store, blobs, "here")
+    await destination.claim()
+    janitor, path = publishing(store, blobs, destination), at_root("apod-daily/2025-09-04")
+    first = await completed(store, blobs, path, original_jpg=b"old")
+    await janitor.tick()
+
+    await destination.blobs.delete([DESTINATION_MARK, "apod-daily/2025-09-04/original.jpg"])
+    await completed(store, blobs, path, original_jpg=b"new")
+    await deleted(store, first)
+    await janitor.tick()
+
+    assert await found_in(destination.blobs) == {"apod-daily/2025-09-04/original.jpg": b"new"}
+    assert await destination.blobs.size(DESTINATION_MARK) is not None
+
+
+@pytest.mark.parametrize("tenant", ["acme", "\u00e9t\u00e9", "50%", "x" * 300])
+@pytest.mark.parametrize("is_elsewhere", [False, True], ids=["in-blobs", "in-destination"])
+async def test_what_a_lost_job_of_any_tenant_published_is_withdrawn(
+    store: Store, blobs: Blobs, destination: PublishDestination, tenant: str, is_elsewhere: bool
+) -> None:
+    path = at_root("apod/2025") if is_elsewhere else "apod/2025"
+    spoken = replace(PUBLISHING, publish=path, fingerprint=path)
+    await submit(store, spoken, tenant=tenant)
+    taken = await claim_one(store)
+    job = await finish(store, taken, await output(blobs, taken.job, taken.token, meta_json=b"{}"))
+    publisher = Publisher(blobs, destination)
+    await publisher.publish(job, (await store.results([job.id]))[job.id])
+    folder = publish_path.publish_folder(job) or ""
+    key, there = f"{folder}/meta.json".removeprefix("/"), destination.blobs if is_elsewhere else blobs
+    before = await there.size(key)
+
+    [mark] = await blobs.keys(MARKS)
+    await publisher.withdraw_stray(mark)
+
+    assert (before, await there.size(key)) == (2, None)
+    assert await blobs.keys(MARKS) == []
+
+
+def test_only_the_files_of_other_tenants_are_in_folders_of_their_own() -> None:
+    def folder(tenant: str) -> str | None:
+        made = lifecycle.submit(
+            replace(PUBLISHING, publish="/{pipeline}"), SPEC, job_id="1", user="ann", now=1000.0, tenant=tenant
+        )
+        return publish_path.publish_folder(made.after)
+
+    assert (folder("default"), folder("acme")) == ("/convert", "/%acme/convert")

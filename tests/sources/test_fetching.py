@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from datetime import datetime
@@ -9,6 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from PIL import Image
 
 from tests.apps.places import PLACES, Stand, stand
 from tests.apps.test_fetch_runs import APP, FOR_LONG, JOB_CONFIG, Site, over
@@ -34,6 +36,7 @@ PUSHED: dict[str, Any] = {
 def ns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stand, Site]]:
     folder = tmp_path_factory.mktemp("ns")
     given = {"sweep": "250ms", "secret_key": "k" * 40, "outbound_allow": "127.0.0.0/8"}
+    given["publish_to"] = f"file://{folder}/ns-temp-bucket"
     with web_aside() as web, pytest.MonkeyPatch.context() as env:
         env.setenv("FETCH_ALLOW", "127.0.0.1/32")
         with stand(folder, APP, PLACES["sqlite"], **given) as found:
@@ -52,7 +55,7 @@ def configure(at: Stand, job_id: str, fetch_url: str) -> str:
 
 def test_a_message_runs_the_job_and_its_status_has_the_trace_of_the_message(ns: tuple[Stand, Site]) -> None:
     at, site = ns
-    site.put("/apod", b"{}")
+    site.pages["/apod"] = answering(200, picture(), content_type="image/jpeg")
     endpoint = configure(at, "apod-daily", f"{site.url}/apod")
 
     answers = [httpx2.post(endpoint, json=PUSHED) for _ in range(2)]
@@ -65,6 +68,26 @@ def test_a_message_runs_the_job_and_its_status_has_the_trace_of_the_message(ns: 
     assert (status["job_id"], status["status"]) == ("apod-daily", "success")
     assert datetime.fromisoformat(status["started_at"]).tzinfo is not None
     assert len(site.asked("/apod")) == 1
+
+
+def picture() -> bytes:
+    with io.BytesIO() as file:
+        Image.new("RGB", (16, 16), "navy").save(file, "jpeg")
+        return file.getvalue()
+
+
+def test_files_are_in_the_bucket_by_job_and_day(ns: tuple[Stand, Site]) -> None:
+    at, site = ns
+    site.pages["/mars"] = answering(200, picture(), content_type="image/jpeg")
+    endpoint = configure(at, "mars-daily", f"{site.url}/mars")
+    bucket = at.server.place.folder / "ns-temp-bucket"
+
+    day = httpx2.post(endpoint, json=PUSHED).json()["tick"][:10]
+    until(lambda: (bucket / "mars-daily" / day / "meta.json").exists(), FOR_LONG)
+    until(lambda: (bucket / "mars-daily" / day / "original.jpg").exists(), FOR_LONG)
+
+    assert (bucket / "mars-daily" / day / "original.jpg").read_bytes() == picture()
+    assert not list(at.server.place.folder.glob("**/published/**/original.jpg"))
 
 
 def test_a_failure_is_pushed_to_a_webhook_as_to_a_dead_letter_topic(ns: tuple[Stand, Site]) -> None:

@@ -20,6 +20,7 @@ from packhorse.crashpoints import reach
 from packhorse.errors import BlobError, Conflict, CorruptRecord, PackhorseError, Refused, SchemaTooNew
 from packhorse.jobs import artifacts, deployment
 from packhorse.jobs.artifacts import Publisher
+from packhorse.jobs.deployment import PublishDestination
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log
 from packhorse.store.base import Store
@@ -59,10 +60,12 @@ class Janitor:
         period: float,
         failures_keep: float = FAILURES_KEEP,
         trusted_now: Callable[[], float | None] | None = None,
+        destination: PublishDestination | None = None,
     ) -> None:
-        """``trusted_now`` is the time by which something may be deleted; None while the clock is not to be trusted.
+        """``destination`` is where published files go, if not to ``blobs``.
 
-        By default the store's clock, trusted blindly: a worker must not do that.
+        ``trusted_now`` is the time by which something may be deleted; None while the clock is not to be trusted. By
+        default the store's clock, trusted blindly: a worker must not do that.
         """
         self._store = store
         self._blobs = blobs
@@ -75,7 +78,8 @@ class Janitor:
         self._trusted_now = trusted_now or store.now
         self._now = 0.0
         """The time by which something is old enough to be deleted in this tick; 0 while no clock is trusted."""
-        self._publisher = Publisher(blobs)
+        self._destination = destination
+        self._publisher = Publisher(blobs, destination)
         self._purging = _Cleanup(store.purgeable, self._purge)
         self._tidying = _Cleanup(store.jobs_with_litter, self._tidy)
 
@@ -145,6 +149,8 @@ class Janitor:
     async def _abandon(self) -> _Done:
         if self._trusted_now() is not None:  # again: it goes by this host's clock as it is now
             await self._blobs.abandon(self._orphan_after)
+            if self._destination is not None:
+                await (await self._destination.open()).abandon(self._orphan_after, everywhere=True)
         return 0, []
 
     async def _purge(self, job: Job) -> None:

@@ -98,10 +98,10 @@ class Blobs(Protocol):
     async def delete_all(self, prefix: str) -> None:
         """Delete every object below the folder ``prefix``."""
 
-    async def abandon(self, older_than: float) -> int:
+    async def abandon(self, older_than: float, *, everywhere: bool = False) -> int:
         """Remove what puts that began more than ``older_than`` seconds ago left unfinished; return how many.
 
-        In a bucket, only below `FOLDERS`: the rest may be another's.
+        In a bucket, only below `FOLDERS`: the rest may be another's, unless we have it ``everywhere``.
         """
 
     async def presign(self, key: str, *, seconds: int, filename: str, content_type: str) -> str | None:

@@ -162,7 +162,8 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     lists: tuple[str, ...] = ()  # parameters that take several files
     primary: str = ""  # the parameter whose file the job is named after; empty: the file that came first
     publish: str = ""
-    """Path pattern under which the files of completed jobs are also published. Empty: not published."""
+    """Path pattern under which the files of completed jobs are also published. Empty: not published. With a slash in
+    front, which the deployment adds: in the destination of published files."""
     statuses: Mapping[Status, str] = field(default_factory=dict)  # the app's own names for statuses
     stage_statuses: Mapping[str, str] = field(default_factory=dict)  # and for a job while one of these stages runs
     outputs: Mapping[str, str] = field(default_factory=dict)
@@ -232,6 +233,7 @@ class Defaults(Struct, frozen=True):
     kept: Mapping[Status, float] = field(default_factory=dict)
     pending: float = 86_400.0
     revive: Revive = Revive()
+    has_destination: bool = False  # published files go to a destination of their own
 
 
 def fingerprint(value: Any) -> str:
@@ -290,6 +292,8 @@ def _fill(plan: Plan, defaults: Defaults) -> Plan:
     )
     rest: dict[str, Any] = {name: getattr(defaults, name) for name in FILLABLE if name in plan.unset}
     rest["keep"] = fill_keep(plan, defaults)
+    if plan.publish and defaults.has_destination:
+        rest["publish"] = f"/{plan.publish}"
     bare = replace(plan, stages=stages, unset=(), fingerprint="", **rest)
     return replace(bare, fingerprint=fingerprint(bare))
 

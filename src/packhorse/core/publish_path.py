@@ -10,6 +10,7 @@ from urllib.parse import quote
 from packhorse.core.models import Job
 
 ROOT = "published"
+TENANT = "default"  # whose files are at the root of a destination; those of others are in a folder with % in front
 FIELDS = ("pipeline", "schedule", "date", "job")
 PART = re.compile(r"(?!\.)([A-Za-z0-9._-]|\{(?:" + "|".join(FIELDS) + r")\})+")
 MAX_PATTERN = 200  # maximum characters of a pattern
@@ -36,7 +37,10 @@ def check_pattern(pattern: str) -> str:
 
 
 def publish_folder(job: Job) -> str | None:
-    """Folder of the job's files in the object store. The date is that of the tick, or of the submit, in UTC."""
+    """Folder of the job's files in the object store; with a slash in front, in the destination of published files.
+
+    The date is that of the tick, or of the submit, in UTC.
+    """
     if not job.plan.publish:
         return None
     from packhorse.core import cron  # loaded late: an app that only names the pattern does not need the calendar
@@ -49,6 +53,8 @@ def publish_folder(job: Job) -> str | None:
         date=cron.utc(job.created_at if firing is None else firing.tick)[:10],
         job=job.id,
     )
+    if path.startswith("/"):  # in a destination of its own, which has no other files
+        return path if job.tenant == TENANT else f"/%{tenant_folder(job.tenant)}{path}"
     return f"{ROOT}/{tenant_folder(job.tenant)}/{path}"
 
 

@@ -20,7 +20,8 @@ from packhorse.blobs.base import Blobs, is_key
 from packhorse.core import json, publish_path
 from packhorse.core.models import Artifact, Job, Result, Stored, TaskId
 from packhorse.define.files import artifact_key, hash_name
-from packhorse.errors import ArtifactNotFound, BlobExists, BlobNotFound, CorruptRecord
+from packhorse.errors import ArtifactNotFound, BlobExists, BlobNotFound, CorruptRecord, NoDestination
+from packhorse.jobs.deployment import PublishDestination
 from packhorse.schemas.jobs import final_files
 from packhorse.store.base import Store
 
@@ -31,6 +32,7 @@ AT_A_TIME = 8
 """Files of one attempt that are transferred concurrently."""
 
 MARKS = "publishing"
+ELSEWHERE = "/%"  # behind MARKS, as a folder that no tenant has: the files are in a destination of their own
 BATCH = 100
 PAGE = 1000
 TRIES = 5
@@ -119,8 +121,10 @@ def published_files(to: str, job: Job, results: Mapping[TaskId, Result]) -> File
 
 
 class Publisher:
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: Blobs, destination: PublishDestination | None = None) -> None:
+        """Without a destination, a job that publishes there raises `NoDestination`: another worker may have it."""
         self._blobs = blobs
+        self._destination = destination
 
     async def publish(self, job: Job, results: Mapping[TaskId, Result]) -> None:
         """Can be repeated. A job without files publishes nothing and leaves what is there."""
@@ -150,7 +154,10 @@ class Publisher:
         return [key for key in keys if _owner(key) not in known], keys[-1] if len(keys) == BATCH else ""
 
     async def withdraw_stray(self, mark: str) -> None:
-        await self.withdraw(publish_path.ROOT + mark.removeprefix(MARKS).rpartition("/")[0], _owner(mark))
+        folder = mark.removeprefix(MARKS).rpartition("/")[0]
+        is_elsewhere = folder.startswith(f"{ELSEWHERE}/")  # with the slash: the folders of some tenants begin with %
+        to = folder.removeprefix(ELSEWHERE) if is_elsewhere else publish_path.ROOT + folder
+        await self.withdraw(to, _owner(mark))
 
     async def _show(self, to: str) -> None:
         marks = await self._all(to)
@@ -166,21 +173,32 @@ class Publisher:
         listed = {mark: await self._read_mark(to, mark) for mark in marks}
         wanted = next((listed[mark] for mark in reversed(left) if listed[mark]), {})
         others = {name for files in listed.values() for name in files if name not in wanted}
-        await self._blobs.delete([f"{to}/{name}" for name in sorted(others)])
+        there = await self._place(to)
+        await there.delete([f"{to}/{name}".removeprefix("/") for name in sorted(others)])
         for name, file in wanted.items():
             with suppress(BlobNotFound):  # its job was purged or run again meanwhile
-                await self._put(f"{to}/{name}", file)
+                await self._put(there, f"{to}/{name}".removeprefix("/"), file)
 
-    async def _put(self, key: str, file: Stored) -> None:
+    async def _place(self, to: str) -> Blobs:
+        if not to.startswith("/"):
+            return self._blobs
+        if self._destination is None:
+            raise NoDestination(reason="PACKHORSE_PUBLISH_TO is not set for this worker")
+        return await self._destination.open()
+
+    async def _put(self, there: Blobs, key: str, file: Stored) -> None:
         """Objects are never overwritten: another's file is deleted first, and for a moment there is none."""
         for _ in range(TRIES):
-            size = await self._blobs.size(key)
-            if size == file.size and await checksum(self._blobs, key) == file.sha256:
+            size = await there.size(key)
+            if size == file.size and await checksum(there, key) == file.sha256:
                 return
             if size is not None:
-                await self._blobs.delete([key])
+                await there.delete([key])
             with suppress(BlobExists):
-                await self._blobs.copy(file.key, key)
+                if there is self._blobs:
+                    await there.copy(file.key, key)
+                else:
+                    await there.put(key, self._blobs.read(file.key))
                 return
         raise BlobExists(key=key)
 
@@ -199,18 +217,18 @@ class Publisher:
         with suppress(BlobNotFound, CorruptRecord):
             pieces = [piece async for piece in self._blobs.read(f"{_marks(to)}/{mark}")]
             listed = json.record(b"".join(pieces), Files)
-            return {name: file for name, file in listed.items() if is_key(f"{to}/{name}")}
+            return {name: file for name, file in listed.items() if is_key(f"{to}/{name}".removeprefix("/"))}
         return {}
 
 
 def _publish_name(to: str, name: str) -> str:
     """A hash if the name is too long below this path."""
     key = artifact_key(name)
-    return key if is_key(f"{to}/{key}") else hash_name(name)
+    return key if is_key(f"{to}/{key}".removeprefix("/")) else hash_name(name)
 
 
 def _marks(to: str) -> str:
-    return MARKS + to.removeprefix(publish_path.ROOT)
+    return MARKS + (f"{ELSEWHERE}{to}" if to.startswith("/") else to.removeprefix(publish_path.ROOT))
 
 
 def _owner(mark: str) -> str:

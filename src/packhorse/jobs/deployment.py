@@ -17,13 +17,15 @@ from msgspec import Struct
 from packhorse.blobs.base import Blobs
 from packhorse.core import json
 from packhorse.core.records import Put
-from packhorse.errors import BlobExists, BlobNotFound, Conflict, CorruptRecord, WrongDeployment
+from packhorse.errors import BlobExists, BlobNotFound, Conflict, CorruptRecord, NoDestination, WrongDeployment
 from packhorse.log import log
 from packhorse.store.base import Records, Store
 
 KIND, ID = "deployment", "this"
 MARK = "deployment"
 """Key of the object that says whose files these are."""
+DESTINATION_MARK = "%%deployment"
+"""The same in the destination of published files. No path of a job or tenant begins like this."""
 MAX_MARK = 4096
 """Bytes of it that are read."""
 PATIENCE = 3.0
@@ -45,10 +47,10 @@ async def get_id(store: Records) -> str | None:
     return None if found is None else json.record(found.body, str)
 
 
-async def read_mark(blobs: Blobs) -> Mark | None:
+async def read_mark(blobs: Blobs, key: str = MARK) -> Mark | None:
     """None if nobody has claimed the object store. An unreadable mark is somebody's, and nobody's we know."""
     try:
-        body = b"".join([piece async for piece in blobs.read(MARK, length=MAX_MARK)])
+        body = b"".join([piece async for piece in blobs.read(key, length=MAX_MARK)])
         return json.record(body, Mark)
     except BlobNotFound:
         return None
@@ -106,6 +108,39 @@ async def adopt(store: Store, blobs: Blobs, address: str) -> str:
     return new.id
 
 
+class PublishDestination:
+    """Where published files go, if not to the object store of the jobs. It belongs to one deployment.
+
+    A lifecycle rule of the bucket may delete the mark with the files: then it is put again.
+    """
+
+    def __init__(self, store: Store, blobs: Blobs, address: str) -> None:
+        self._store = store
+        self._address = address
+        self.blobs = blobs
+
+    async def claim(self) -> None:
+        """Mark the destination if nobody has. Raises WrongDeployment if another deployment has."""
+        ours = await get_id(self._store)
+        mark = await read_mark(self.blobs, DESTINATION_MARK)
+        if mark is None and ours is not None:
+            mark = await _put_mark(self.blobs, Mark(ours, self._store.now(), self._address), DESTINATION_MARK)
+        compare(ours, mark)
+
+    async def open(self) -> Blobs:
+        """Before something is written or deleted there. Raises NoDestination if another deployment has claimed it."""
+        try:
+            await self.claim()
+        except WrongDeployment as error:
+            raise NoDestination(reason=f"PACKHORSE_PUBLISH_TO is another deployment's. {error}") from error
+        return self.blobs
+
+    async def adopt(self) -> None:
+        """Mark it for this store, regardless of its owner."""
+        await self.blobs.delete([DESTINATION_MARK])
+        await self.claim()
+
+
 def compare(ours: str | None, mark: Mark | None) -> None:
     """Raises WrongDeployment. Where neither is marked there is nothing to confuse: no process has started yet."""
     if mark is not None and ours == mark.id:
@@ -135,14 +170,14 @@ async def _set_id(store: Records, id: str, *, stamp: int | None) -> str:
     return found
 
 
-async def _put_mark(blobs: Blobs, mark: Mark) -> Mark:
+async def _put_mark(blobs: Blobs, mark: Mark, key: str = MARK) -> Mark:
     """The mark that is kept: somebody else's if that came first."""
 
     async def content() -> AsyncIterator[bytes]:
         yield json.encode(mark)
 
     try:
-        await blobs.put(MARK, content())
+        await blobs.put(key, content())
     except BlobExists:
-        return await read_mark(blobs) or mark
+        return await read_mark(blobs, key) or mark
     return mark

@@ -31,6 +31,7 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import StoreError
 from packhorse.host import StageUser
+from packhorse.jobs.deployment import PublishDestination
 from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log, trace
@@ -63,10 +64,19 @@ GC_THRESHOLD = 20_000
 
 
 class Worker:
-    def __init__(self, store: Store, blobs: Blobs, settings: Settings, described: Description) -> None:
+    def __init__(
+        self,
+        store: Store,
+        blobs: Blobs,
+        settings: Settings,
+        described: Description,
+        published: PublishDestination | None = None,
+    ) -> None:
+        """``published`` is where published files go, if not to ``blobs``."""
         check_queues(settings.queues, list(described.queues))
         self._store = store
         self._blobs = blobs
+        self._published = published
         self._settings = settings
         self._described = described
         self._user = StageUser.find(settings.stage_user)
@@ -191,6 +201,7 @@ class Worker:
                 settings.sweep,
                 settings.failures_keep,
                 partial(clock.now, after=TRUSTED_AFTER * lease),
+                self._published,
             ),
             self._webhooks,
             Scheduler(store, blobs, settings, transact),

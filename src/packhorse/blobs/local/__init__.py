@@ -127,7 +127,7 @@ class Folder:
     async def delete_all(self, prefix: str) -> None:
         await self._run(tree.delete_all, self._root, check_key(prefix))
 
-    async def abandon(self, older_than: float) -> int:
+    async def abandon(self, older_than: float, *, everywhere: bool = False) -> int:  # noqa: ARG002 (they have a folder)
         return await self._run(tree.abandon, self._root, time.time() - older_than)
 
     async def presign(self, key: str, *, seconds: int, filename: str, content_type: str) -> str | None:  # noqa: ARG002

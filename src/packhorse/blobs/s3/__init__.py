@@ -111,8 +111,8 @@ class S3:
     async def delete_all(self, prefix: str) -> None:
         await self._threads.run(self._bucket.delete_all, check_key(prefix))
 
-    async def abandon(self, older_than: float) -> int:
-        return await self._threads.run(self._bucket.abandon, older_than)
+    async def abandon(self, older_than: float, *, everywhere: bool = False) -> int:
+        return await self._threads.run(self._bucket.abandon, older_than, everywhere=everywhere)
 
     async def presign(self, key: str, *, seconds: int, filename: str, content_type: str) -> str | None:
         query = {"response-content-disposition": disposition(filename), "response-content-type": content_type}

@@ -68,10 +68,10 @@ class Bucket:
         for page in self._pages(prefix, "", PAGE):
             self.delete([self._key(page, each.findtext("Key")) for each in page.iter("Contents")])
 
-    def abandon(self, older_than: float) -> int:
+    def abandon(self, older_than: float, *, everywhere: bool) -> int:
         gone = 0
         for key, upload, at, now in list(self._uploads()):
-            if at <= now + TICK - older_than and key.partition("/")[0] in FOLDERS:
+            if at <= now + TICK - older_than and (everywhere or key.partition("/")[0] in FOLDERS):
                 self._signed.ask("DELETE", key, query={"uploadId": upload}, expect=GONE)
                 gone += 1
         return gone

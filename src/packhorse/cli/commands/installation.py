@@ -23,7 +23,7 @@ from packhorse.cli.commands.results import translate_os_errors
 from packhorse.cli.options import Output, Pace, Places, settings_from
 from packhorse.define.validation import list_some
 from packhorse.errors import PackhorseError, WouldOverwrite, WrongDeployment
-from packhorse.factory import address_of, blobs_from, is_absent, open_store, other_prefixes
+from packhorse.factory import address_of, blobs_from, is_absent, open_store, other_prefixes, publish_destination
 from packhorse.jobs import health
 from packhorse.jobs.deployment import adopt as adopt_files
 from packhorse.jobs.deployment import compare, get_id, read_mark
@@ -118,6 +118,9 @@ async def _adopt(settings: Settings, output: Output, *, is_sure: bool) -> int:
             return 0
         if is_sure:
             ours = await adopt_files(store, blobs, address_of(settings))
+            if (published := publish_destination(store, settings)) is not None:
+                await published.adopt()
+                await published.blobs.close()
             message = f"Store and files now belong together: {ours}. Restart servers and workers that have stopped."
             output.print_one({"deployment": ours, "adopted": True}, message)
             return 0

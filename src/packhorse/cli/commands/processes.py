@@ -17,9 +17,10 @@ from packhorse.cli.output import forward
 from packhorse.cli.reloader import Watched
 from packhorse.cli.supervisor import Kept
 from packhorse.define.validation import list_some
-from packhorse.errors import AppMissing, PackhorseError, SeveralApps
-from packhorse.factory import install_views, open_both, redis_prefix
+from packhorse.errors import AppMissing, BlobUnavailable, PackhorseError, SeveralApps
+from packhorse.factory import install_views, open_both, publish_destination, redis_prefix
 from packhorse.host import StageUser, hide_settings, require_free_port
+from packhorse.jobs.deployment import PATIENCE
 from packhorse.plurals import plural
 from packhorse.settings import (
     DEVELOPMENT,
@@ -80,9 +81,14 @@ def worker(file: str | None = None, /, *, pace: Pace = Pace(), places: Places = 
 
 async def work(settings: Settings) -> None:
     store, blobs = await open_both(settings)
+    published = publish_destination(store, settings)
     try:
+        if published is not None:
+            with contextlib.suppress(BlobUnavailable, TimeoutError):  # the janitor claims it before it publishes
+                async with asyncio.timeout(PATIENCE):
+                    await published.claim()
         described = await describe(settings.app, StageUser.find(settings.stage_user))
-        worker = Worker(store, blobs, settings, described)
+        worker = Worker(store, blobs, settings, described, published)
         # In the background: an index of a large table can take minutes, and jobs do not need it.
         views = asyncio.create_task(install_views(settings, described.postgres))
         stop, hurry = asyncio.Event(), asyncio.Event()
@@ -102,6 +108,8 @@ async def work(settings: Settings) -> None:
     finally:
         await store.close()
         await blobs.close()
+        if published is not None:
+            await published.blobs.close()
 
 
 def _loops() -> Callable[[], asyncio.AbstractEventLoop] | None:
