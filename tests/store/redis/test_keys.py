@@ -15,6 +15,7 @@ from packhorse.store.collections import workers
 from packhorse.store.collections.workers import put_bookmark
 from packhorse.store.redis import RedisStore, keys
 from packhorse.store.redis.commit import NET
+from packhorse_converter.app import convert
 from tests.contract.builders import (
     BROKEN,
     CHAIN,
@@ -40,6 +41,8 @@ from tests.contract.builders import (
     split,
     stage,
     started,
+    starter,
+    submission,
     submit,
     submit_many,
 )
@@ -436,22 +439,69 @@ async def test_samples_are_gone_an_hour_after_the_last(redis_store: RedisStore, 
 # memory
 
 
+async def converted(store: RedisStore, users: int) -> None:
+    """A job of the converter for each user, all stages completed."""
+    graph, now = convert.plan(), store.now()
+    options: dict[str, Any] = {"client": "visionA-service", "trace_id": "ab" * 16, "now": now}
+    jobs = [submission(graph, user=f"visionA-user-{n}", **options) for n in range(users)]
+    assert set(await store.commit(jobs)) == {None}
+    for each in graph.stages:
+        claims = await store.claim({each.queue: users}, [each.kind], starter(store))
+        endings = [lifecycle.finish(c.job, c.task, token=c.token, result=Result(b'"done"'), now=now) for c in claims]
+        assert set(await store.commit(endings)) == {None}
+
+
+@pytest.mark.release
 async def test_ten_thousand_jobs_take_no_more_than_forty_megabytes(
     server: valkey.Valkey, open_redis: OpenRedis
 ) -> None:
-    """Half of them waiting, half completed, with results, events, indexes and feeds."""
+    """As the source counts: a thousand users with ten jobs each."""
     store = await open_redis(server.url("packhorse:"))
     with server.client() as client:
         before = client.info("memory")["used_memory"]
 
-        await submit_many(store, 5000)
-        while claims := await claim(store, 500):
-            now = store.now()
-            endings = [
-                lifecycle.finish(c.job, c.task, token=c.token, result=Result(b'"done"'), now=now) for c in claims
-            ]
-            assert set(await store.commit(endings)) == {None}
-        await submit_many(store, 5000)
+        for _ in range(10):
+            await converted(store, 1000)
 
+        assert client.zcard("packhorse:jobs:completed") == 10_000
         used = client.info("memory")["used_memory"] - before
     assert used <= 40 * 1024 * 1024
+
+
+async def test_a_job_takes_its_part_of_forty_megabytes_for_ten_thousand(
+    server: valkey.Valkey, open_redis: OpenRedis
+) -> None:
+    """Of what the feeds leave, which take 2.5 MB and no more."""
+    store = await open_redis(server.url("packhorse:"))
+
+    def used() -> int:
+        client.delete("packhorse:feed", *client.scan_iter("packhorse:queue:*"))
+        return int(client.info("memory")["used_memory"])
+
+    with server.client() as client:
+        await converted(store, 100)
+        before = used()
+
+        for _ in range(9):
+            await converted(store, 100)
+
+        each = (used() - before) / 900
+    assert each <= 37.5 * 1024 * 1024 / 10_000
+
+
+async def test_events_of_an_earlier_version_are_read(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:
+    """They were objects with their number; they have become lists without it."""
+    job = await submit(redis_store)
+    [told] = await redis_store.events(job.id)
+    old = {"n": 1, "type": told.type, "at": told.at, "data": told.data, "change": "c"}
+    raw.lset(f"{prefix}events:{job.id}", 0, json.dumps(old))
+
+    assert await redis_store.events(job.id) == [told]
+    assert await redis_store.has_change(job.id, "c")
+    assert not await redis_store.has_change(job.id, "d")
+
+
+async def test_the_duration_is_gone_a_day_after_the_end(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:
+    job = await completed(redis_store)
+
+    assert 86_340 < int(raw.ttl(f"{prefix}metrics:{job.id}:duration")) <= 86_400

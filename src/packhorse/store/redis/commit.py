@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from packhorse.core import changes, failures, json
 from packhorse.core.changes import Change, Effect, Guard
-from packhorse.core.models import Event, FailedRun, Job, TaskId
+from packhorse.core.models import FailedRun, Job, TaskId
 from packhorse.core.plan import TaskStatus
 from packhorse.core.records import IndexEntry, Put
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
@@ -26,9 +27,12 @@ MANY = 500
 NEEDS_PLAN = b"plan"
 
 
-class Kept(Event, frozen=True, omit_defaults=True):
-    """An event as it is kept: the first of a change carries the change's id."""
+class Kept(Struct, frozen=True, array_like=True):
+    """An event as it is kept, without its number, which is its place: the first of a change carries the change's id."""
 
+    type: str
+    at: float
+    data: Mapping[str, Any]
     change: str = ""
 
 
@@ -181,11 +185,16 @@ def _ops(change: Change) -> list[Op]:
 
 def _record(change: Change, ops: list[Op]) -> None:
     before, job = change.before, change.after
-    fields = rows.fields(job) if before is None else rows.changed_fields(before, job)
-    ops.append(["HSET", keys.job(job.id), *fields, *_beside(change)])
     if before is None:
+        ops.append(["HSET", keys.job(job.id), *rows.fields(job), *_beside(change)])
         ops.append(["into", keys.pair(job.tenant, job.plan.pipeline), keys.PAIRS, "0"])
         ops.append(["count", "submitted"])
+        return
+    new = rows.changed_fields(before, job)
+    kept = [text for name, value in new if value for text in (name, value)]
+    ops.append(["HSET", keys.job(job.id), *kept, *_beside(change)])
+    if len(kept) < 2 * len(new):
+        ops.append(["HDEL", keys.job(job.id), *(name for name, value in new if not value)])
 
 
 def _beside(change: Change) -> list[str]:
@@ -305,7 +314,8 @@ def _tell(change: Change, ops: list[Op]) -> None:
     job_id = change.after.id
     if change.events:
         first, *rest = change.events
-        kept = [Kept(first.n, first.type, first.at, first.data, change.id), *rest]
+        named: tuple[Any, ...] = (first.type, first.at, first.data, change.id)
+        kept = [named if change.id else named[:3], *((each.type, each.at, each.data) for each in rest)]
         ops.append(["RPUSH", keys.events(job_id), *[json.encode(event).decode() for event in kept]])
     elif change.id:  # nothing to tell, but whether it was made may be asked
         ops.append(["RPUSH", keys.changes(job_id), change.id])
@@ -344,5 +354,5 @@ def _limit(change: Change, ops: list[Op]) -> None:
     if is_over and not was_over:
         ops.append(["count", job.status.value])
         if job.started_at is not None:
-            ops.append(["SET", keys.metrics(job.id, "duration"), str(rows.duration(job)), "EX", keys.METRICS_LAST])
+            ops.append(["SET", keys.metrics(job.id, "duration"), str(rows.duration(job)), "EX", keys.DURATION_LAST])
         ops.append(["outside", "queue:done", rows.done_item(job)])

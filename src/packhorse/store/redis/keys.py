@@ -34,6 +34,8 @@ CACHED = 1000
 
 METRICS_LAST = "3600"
 """Seconds for which what a job has used is kept after it was last measured."""
+DURATION_LAST = "86400"
+"""Seconds for which its duration is kept after its end."""
 
 
 def readable(job: Job) -> list[str]:

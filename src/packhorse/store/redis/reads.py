@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -23,6 +24,7 @@ BUDGET = 250
 """Records looked at by one script, about: who filters a user's jobs by status may have to look at many for few."""
 
 _kept = msgspec.json.Decoder(Kept)
+_named = msgspec.json.Decoder(dict[str, Any])
 
 
 class ReadStore(NoteStore):
@@ -135,7 +137,8 @@ class ReadStore(NoteStore):
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """One element per event, so that its number is its place."""
         [bodies] = await self._link.ask([["LRANGE", keys.events(job_id), str(after), str(after + limit - 1)]])
-        return [Event(kept.n, kept.type, kept.at, kept.data) for kept in (_event(body, job_id) for body in bodies)]
+        found = enumerate((_event(body, job_id) for body in bodies), after + 1)
+        return [Event(n, kept.type, kept.at, kept.data) for n, kept in found]
 
     async def has_change(self, job_id: str, change_id: str) -> bool:
         told, untold = await self._link.ask([["LRANGE", of(job_id), "0", "-1"] for of in (keys.events, keys.changes)])
@@ -190,6 +193,9 @@ def _wanted(filter: Filter, indexes: list[str], after: str, limit: int) -> bytes
 
 def _event(body: bytes, job_id: str) -> Kept:
     try:
+        if body.startswith(b"{"):  # as versions before 0.2 kept it, with names
+            old = _named.decode(body)
+            return Kept(old["type"], old["at"], old["data"], old.get("change", ""))
         return _kept.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
         raise CorruptRecord(what="events", job_id=job_id, reason=str(error)) from error

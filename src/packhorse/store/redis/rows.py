@@ -7,8 +7,9 @@ from operator import attrgetter
 from typing import Any
 
 from packhorse.core import json
+from packhorse.core.lifecycle import slot_key
 from packhorse.core.models import Event, Job, TaskId
-from packhorse.core.plan import StagePlan, Status, TaskStatus
+from packhorse.core.plan import Plan, StagePlan, Status, TaskStatus
 from packhorse.errors import CorruptRecord, PackhorseError
 from packhorse.store.redis import keys
 from packhorse.store.rows import Plans
@@ -34,33 +35,39 @@ def fields(job: Job) -> list[str]:
     found = {
         "tenant": job.tenant, "user": job.user, "client": job.client, "pipeline": job.plan.pipeline,
         "plan": job.plan.fingerprint, "priority": job.priority, "created_at": job.created_at, "trace_id": job.trace_id,
-        "slot": job.slot, "version": job.version, "lineage": job.lineage, "updated_at": job.updated_at,
+        "version": job.version, "lineage": job.lineage, "updated_at": job.updated_at,
         "status": job.status.value,
         **dict(zip(TIMES, _times(job), strict=True)), **dict(zip(COUNTED, _counted(job), strict=True)),
         **{name: value or None for name, value in _marks(job).items()}, "duration_ms": duration(job),
     }  # fmt: skip
+    if job.not_before == job.created_at:
+        del found["not_before"]
+    if job.priority == 0:
+        del found["priority"]
+    if job.slot != _slot(job.plan, job.tenant, job.user):
+        found["slot"] = job.slot
     flat = [text for name, value in found.items() if value is not None for text in (name, str(value))]
     return [*flat, "state", json.state_of(job).decode()]
 
 
-def changed_fields(before: Job, after: Job) -> list[str]:
-    """Names and values in turn of what is new. What has become None is empty."""
-    new = ["version", str(after.version), "lineage", str(after.lineage), "updated_at", str(after.updated_at)]
-    new += ("state", json.state_of(after).decode())
+def changed_fields(before: Job, after: Job) -> list[tuple[str, str]]:
+    """Names and values of what is new. What has become None is empty, and not kept."""
+    new = [("version", str(after.version)), ("lineage", str(after.lineage)), ("updated_at", str(after.updated_at))]
+    new.append(("state", json.state_of(after).decode()))
     if before.status is not after.status:
-        new += ("status", after.status.value)
+        new.append(("status", after.status.value))
     for names, was, now in ((TIMES, _times(before), _times(after)), (COUNTED, _counted(before), _counted(after))):
         if was != now:
             for name, old, value in zip(names, was, now, strict=True):
                 if old != value:
-                    new += (name, "" if value is None else str(value))
+                    new.append((name, "" if value is None else str(value)))
     if before.completed_at != after.completed_at:
-        new += ("duration_ms", str(duration(after) or ""))
+        new.append(("duration_ms", "" if (took := duration(after)) is None else str(took)))
     if _is_marked(before) or _is_marked(after):
-        new += [text for pair in _marks(after).items() for text in pair]
+        new += _marks(after).items()
     shown, error = before.last_error, after.last_error
     if error is not None and (shown is None or shown.message != error.message):  # it stays until the next one
-        new += ("last_error", error.message)
+        new.append(("last_error", error.message))
     return new
 
 
@@ -143,8 +150,9 @@ def _job_from(id: str, row: Row, plans: Plans) -> Job:
             raise CorruptRecord(what="state", job_id=id, reason="it does not have the stages of its plan")
         return Job(
             id=id, plan=graph, user=user.decode(), tenant=tenant.decode(), client=_text(client),
-            priority=int(priority), created_at=float(created_at), not_before=float(not_before),
-            trace_id=trace_id.decode(), slot=_text(slot), status=Status(status.decode()), run=state.run,
+            priority=int(priority or 0), created_at=float(created_at), not_before=float(not_before or created_at),
+            trace_id=trace_id.decode(), slot=_text(slot) or _slot(graph, tenant.decode(), user.decode()),
+            status=Status(status.decode()), run=state.run,
             version=int(version), events=state.events, started_at=_time(started_at), completed_at=_time(completed_at),
             updated_at=float(updated_at), deadline_at=_time(deadline_at), purge_at=_time(purge_at),
             is_purging=bool(is_purging), stopping=state.stopping, has_litter=bool(has_litter),
@@ -170,6 +178,11 @@ def _counted(job: Job) -> tuple[str | None, int, int, int | None]:
         if stage is None and (each.tasks is None or done < len(tasks)):
             stage = plan.name
     return stage, current, total, errors or None
+
+
+def _slot(plan: Plan, tenant: str, user: str) -> str | None:
+    """The slot that a job of the plan takes: it is kept only where it is another one."""
+    return None if plan.slot is None else slot_key(tenant, user, plan.slot)
 
 
 def duration(job: Job) -> int | None:

@@ -20,7 +20,7 @@ from packhorse.store.redis.rows import FIELDS, jobs_from
 from packhorse.store.redis.session import pack, pack_member, pack_ops
 from packhorse.store.redis.watch import WatchStore
 
-FEED = "5000"
+FEED = "2500"
 """Entries of the feed kept for watchers that are a little behind; who is further behind looks at everything."""
 MANY = 200
 """Leases renewed by one script, and ended jobs cleared in one trim."""

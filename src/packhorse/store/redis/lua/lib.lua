@@ -10,9 +10,9 @@ digits, so that the order of text is the order of numbers).
 ]]
 local P, call = KEYS[1], redis.call
 
-local FEED = 5000      -- entries of the feed for watchers; who is further behind looks at everything
+local FEED = 2500      -- entries of the feed for watchers; who is further behind looks at everything
 local PER_ENTRY = 16   -- jobs or items named in one entry
-local STREAM = 200      -- entries of each stream for outside readers, with as many items
+local STREAM = 100      -- entries of each stream for outside readers, with as many items
 
 local function clock(given)
   if given ~= '' then return tonumber(given) end
