@@ -50,6 +50,7 @@ ROOMS = {
         "keys",
         "security",
         "stores",
+        "redis-keys",
         "operations",
         "scaling",
         "reliability",

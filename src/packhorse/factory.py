@@ -58,10 +58,30 @@ def check(settings: Settings) -> None:
             with _installed_driver(settings.store, "redis"):
                 from packhorse.store.redis.client import address
             address(settings.store, settings.prefix)
+    check_views(settings)
     blobs_from(settings)
     _publish_blobs(settings)
     destinations_from(settings)
     inputs_from(settings)
+
+
+def check_views(settings: Settings) -> None:
+    """Raise SettingError for views on another store than Redis, and for a view under packhorse's own prefix."""
+    if not settings.redis_views:
+        return
+    names = ", ".join(settings.redis_views)
+    if _kind(settings.store) != "redis":
+        raise _bad_views(names, "it needs a Redis store: set PACKHORSE_STORE to redis://…, or leave it empty")
+    with _installed_driver(settings.store, "redis"):
+        from packhorse.store.redis.client import address
+    own = address(settings.store, settings.prefix).prefix
+    for name, prefix in settings.redis_views.items():
+        if prefix == own:
+            raise _bad_views(f"{name}={prefix}", "that is packhorse's own prefix; choose another one")
+
+
+def _bad_views(value: str, reason: str) -> SettingError:
+    return SettingError(f"PACKHORSE_REDIS_VIEWS cannot be {value!r}: {reason}.", name="redis_views", value=value)
 
 
 def _kind(url: str) -> str:
@@ -113,6 +133,7 @@ def _local_path(url: str) -> Path:
 
 async def open_both(settings: Settings) -> tuple[Store, Blobs]:
     """Open both for a process that works with them. Raises WrongDeployment if they do not belong together."""
+    check_views(settings)
     store, blobs = await open_store(settings.store, settings.prefix), blobs_from(settings)
     try:
         await claim(store, blobs, address_of(settings))

@@ -36,6 +36,7 @@ REDIS_SCHEMES = ["unix"] + [
     f"{name}{tls}{sort}" for name in ("redis", "valkey") for tls in ("", "s") for sort in ("", "+cluster", "+sentinel")
 ]
 REDIS_URL, REDIS_PASSWORD, REDIS_DB = REDIS_NAMES = ("REDIS_URL", "REDIS_PASSWORD", "REDIS_DB")
+REDIS_VIEWS = ("converter", "video")  # apps whose own Redis keys can be kept beside ours
 PREFIX = "PACKHORSE_"
 LOOPBACK = "127.0.0.0/8,::1"  # what webhooks may also call in `packhorse dev`: this machine
 POSITIVE = frozenset(
@@ -132,6 +133,19 @@ def codes(text: str) -> tuple[str, ...]:
     return found
 
 
+def redis_views(text: str) -> dict[str, str]:
+    """Parse ``video=momentry:,converter=``: the prefix of the keys of each view, which may be empty."""
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, prefix = part.partition("=")
+        if name not in REDIS_VIEWS or not equals:
+            raise ValueError(f"{part!r} is not VIEW=PREFIX, such as video=momentry:; views: {', '.join(REDIS_VIEWS)}")
+        if name in found or prefix in found.values():
+            raise ValueError("each view, and each prefix, can be named once")
+        found[name] = prefix
+    return found
+
+
 def command(text: str) -> str:
     shlex.split(text)
     return text
@@ -181,6 +195,11 @@ class Settings:
         REDIS_PREFIX,
         "Prefix of every key in Redis. {braces} choose the hash slot in a cluster. "
         "Default in development dev:, in production prod:",
+    )
+    redis_views: dict[str, str] = _setting(  # noqa: RUF009 (a default factory, made by _is)
+        dict,
+        "Redis keys of an app's own design to keep beside packhorse's, each under a prefix: video=momentry:,converter=",
+        redis_views,
     )
     blobs: str = _setting(
         lambda: f"file://{Path.cwd() / FOLDER / 'blobs'}",

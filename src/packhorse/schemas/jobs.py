@@ -262,6 +262,12 @@ def result_to_json(job: Job, results: Results) -> Any:
     return next(iter(values.values())) if len(values) == 1 else values
 
 
+def stage_values(job: Job, results: Results) -> dict[str, Any]:
+    """The value of each stage that has one, as in the result of a job."""
+    names = {at.stage for at in results}
+    return {plan.name: _value(job, plan.name, results) for plan in job.plan.stages if plan.name in names}
+
+
 def public_job(document: JobDocument) -> JobDocument:
     """What an end user may see: progress and result, not parameters or internals."""
     alias = document["alias"]

@@ -21,6 +21,7 @@ from packhorse.background.health import HealthCheck
 from packhorse.background.janitor import Janitor
 from packhorse.background.loop import BackgroundTask, run_forever
 from packhorse.background.reaper import DeadWorkers, Reaper
+from packhorse.background.redis_views import RedisViews
 from packhorse.background.scheduler import Scheduler, declare
 from packhorse.background.stats import QueueSampler, StatsCounter
 from packhorse.background.steady_clock import SteadyClock
@@ -213,6 +214,8 @@ class Worker:
             HealthCheck(store, blobs, settings, self.card.id),
             Heartbeat(store, self._current_card, lease),
         ]
+        if settings.redis_views:
+            background.append(RedisViews(store, settings.redis_views, self.card.id))
         return [
             self._claim_loop(),
             self._reload_loop(),

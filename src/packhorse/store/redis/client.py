@@ -53,7 +53,7 @@ NOT_BEGUN_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "CROSSSL
 
 _pack = msgspec.msgpack.Encoder().encode
 
-WRITES = frozenset({"append", "claim", "commit", "log", "put", "renew", "report", "spend", "take"})
+WRITES = frozenset({"append", "claim", "commit", "log", "put", "renew", "report", "spend", "take", "view"})
 LIBRARIES = {"commit": ("lib", "record_lib"), "put": ("lib", "record_lib"), "take": ("lib", "record_lib")}
 """What is put in front of a script, if it is not only `lib`."""
 
@@ -160,6 +160,7 @@ class Link:
         """The server that answered last: where a cluster or the sentinels sent us."""
         self._age = 0
         """Rises when we leave a server; connections to it are not used again."""
+        self.is_cluster = False
         self.is_closed = False
 
     async def run(self, name: str, *arguments: str | bytes | float) -> Any:

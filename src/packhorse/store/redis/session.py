@@ -166,7 +166,8 @@ class Session:
         link = store._link
         try:
             info = await link.info()
-            link.prefix = link.address.prefix_in(is_cluster=info.get("cluster_enabled") == "1")
+            link.is_cluster = info.get("cluster_enabled") == "1"
+            link.prefix = link.address.prefix_in(is_cluster=link.is_cluster)
             sent = time.monotonic()
             seconds, micros = await link.call("TIME")
         except BaseException:

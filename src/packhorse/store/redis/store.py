@@ -18,6 +18,7 @@ from packhorse.store.redis.reads import ReadStore, drop_index_entry
 from packhorse.store.redis.records import RecordStore
 from packhorse.store.redis.rows import FIELDS, jobs_from
 from packhorse.store.redis.session import pack, pack_member, pack_ops
+from packhorse.store.redis.views import ViewStore
 from packhorse.store.redis.watch import WatchStore
 
 FEED = "2500"
@@ -47,7 +48,7 @@ SYNCS = {
 }
 
 
-class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore, WatchStore):
+class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore, WatchStore, ViewStore):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._claim = Claimer(self._link, self.now, self._write, self._plans)
