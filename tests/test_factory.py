@@ -97,3 +97,17 @@ def test_the_secret_is_not_shown() -> None:
     settings = Settings(promote_client_secret="canary")
 
     assert "canary" not in str(printable(settings)) + repr(settings)
+
+
+@pytest.mark.parametrize("path", ["/blobs", "/blobs/", "/blobs/../blobs", "/blobs/jobs", "/blobs/jobs/kept"])
+def test_copies_cannot_lie_among_the_objects_that_go_with_their_jobs(tmp_path: Path, path: str) -> None:
+    settings = Settings(blobs=f"file://{tmp_path}/blobs", promote_to=f"file://{tmp_path}{path}")
+
+    with pytest.raises(SettingError, match="packhorse deletes what is there with its jobs"):
+        destinations_from(settings)
+
+
+def test_copies_can_lie_in_another_part_of_the_object_store(tmp_path: Path) -> None:
+    settings = Settings(blobs=f"file://{tmp_path}/blobs", promote_to=f"file://{tmp_path}/blobs/kept")
+
+    assert [*destinations_from(settings)] == ["default"]

@@ -8,8 +8,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from packhorse.blobs import bucket_place, open_blobs
 from packhorse.blobs.base import Blobs
@@ -300,6 +301,8 @@ def _destination(address: str, settings: Settings) -> Destination:
     shown = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise _no_destination(address, "it must not contain a password or a fragment")
+    if _holds_objects(parts, urlsplit(settings.blobs)):
+        raise _no_destination(address, "packhorse deletes what is there with its jobs (PACKHORSE_BLOBS)")
     match parts.scheme:
         case "s3" | "file":
             try:
@@ -310,6 +313,14 @@ def _destination(address: str, settings: Settings) -> Destination:
         case "http" | "https" if parts.hostname and not parts.query:
             return _file_service(shown, settings)
     raise _no_destination(address, "it must begin with s3://, file:/// or https://")
+
+
+def _holds_objects(place: SplitResult, blobs: SplitResult) -> bool:
+    """Whether copies in a place would lie among the objects of jobs, which are deleted with their jobs."""
+    if (place.scheme, place.netloc, place.query) != (blobs.scheme, blobs.netloc, blobs.query):
+        return False
+    here, there = (PurePosixPath("/", normpath(each.path).lstrip("/")) for each in (place, blobs))
+    return here == there or here.is_relative_to(there / "jobs")
 
 
 def _file_service(address: str, settings: Settings) -> Destination:

@@ -82,7 +82,7 @@ def test_a_model_is_optimised_quantised_and_packed(packhorse: Bench, made: Path)
     assert (result.platform, result.model_id, result.version) == ("720", 1001, "0002")
     assert (result.toolchain, result.calibration) == ("open", "images")
     assert "onnxruntime" in result.toolchain_version
-    assert result.model.name == "shapes.nef"
+    assert result.model.name == "out.nef"
     packed = container.read(result.model.path)
     assert packed.about == About(720, 1001, "0002", "open", PREPARED)
 

@@ -93,8 +93,8 @@ def in_folder(folder: Path) -> dict[str, bytes]:
 
 def in_bucket(job: str) -> dict[str, bytes]:
     async def read() -> dict[str, bytes]:
-        blobs = open_blobs(bucket(f"kept/{job}"), seaweed.KEYS.access, seaweed.KEYS.secret)
-        keys = await blobs.keys("only")
+        blobs = open_blobs(bucket(f"kept/jobs/{job}"), seaweed.KEYS.access, seaweed.KEYS.secret)
+        keys = await blobs.keys("output")
         found = {key: b"".join([piece async for piece in blobs.read(key)]) for key in keys}
         await blobs.close()
         return found
@@ -103,7 +103,7 @@ def in_bucket(job: str) -> dict[str, bytes]:
 
 
 def expected() -> dict[str, bytes]:
-    return {artifact_key(f"only/{name}"): content for name, content in FILES.items()}
+    return {f"output/{artifact_key(name)}": content for name, content in FILES.items()}
 
 
 def test_a_result_is_copied_to_a_folder_and_the_job_says_so(house: House) -> None:
@@ -113,10 +113,10 @@ def test_a_result_is_copied_to_a_folder_and_the_job_says_so(house: House) -> Non
     answer = promote(server, job)
 
     assert answer.status_code == 200, answer.text
-    assert in_folder(kept / job) == expected()
+    assert in_folder(kept / "jobs" / job) == expected()
     assert (before["promoted"], before["promoted_object_keys"]) == (False, [])
     assert answer.json()["promoted"] is True
-    assert answer.json()["promoted_object_keys"] == [f"file://{kept}/{job}/{key}" for key in expected()]
+    assert answer.json()["promoted_object_keys"] == [f"file://{kept}/jobs/{job}/{key}" for key in expected()]
     assert shown(server, job) == answer.json()
 
 
@@ -128,7 +128,7 @@ def test_a_result_is_copied_to_another_part_of_a_bucket(house: House) -> None:
     assert [answer.status_code for answer in answers] == [200, 200]
     assert in_bucket(job) == expected()
     assert answers[1].json() == answers[0].json()
-    address = bucket(f"kept/{job}").partition("?")[0]
+    address = bucket(f"kept/jobs/{job}").partition("?")[0]
     assert answers[0].json()["promoted_object_keys"] == [f"{address}/{key}" for key in expected()]
 
 
@@ -138,7 +138,7 @@ def test_a_result_is_put_to_a_file_service(house: House, service: FileService) -
     answers = [promote(server, job, destination="service") for _ in range(2)]
 
     assert [answer.status_code for answer in answers] == [200, 200]
-    assert service.files == {f"/kept/here/{job}/{key}": content for key, content in expected().items()}
+    assert service.files == {f"/kept/here/jobs/{job}/{key}": content for key, content in expected().items()}
     assert sorted(service.puts) == sorted(service.files), "each was sent once"
     assert answers[1].json() == answers[0].json()
 
@@ -146,7 +146,7 @@ def test_a_result_is_put_to_a_file_service(house: House, service: FileService) -
 def test_what_is_missing_is_copied_again_and_nothing_else(house: House) -> None:
     server, job = house.servers[0], house.job(FILES)
     promote(server, job)
-    kept = house.place.folder / "kept" / job / "only"
+    kept = house.place.folder / "kept" / "jobs" / job / "output"
     (kept / "out.nef").unlink()
     before = (kept / "empty.bin").stat().st_ino, (kept / "empty.bin").stat().st_mtime_ns
 
@@ -172,7 +172,7 @@ def test_a_purge_leaves_what_was_promoted(house: House) -> None:
     left = house.with_both(purge)
 
     assert (left, shown(server, job)["status"]) == ([], 404)
-    assert in_folder(house.place.folder / "kept" / job) == expected()
+    assert in_folder(house.place.folder / "kept" / "jobs" / job) == expected()
 
 
 def test_a_new_run_is_not_promoted_and_replaces_what_was(house: House) -> None:
@@ -190,7 +190,7 @@ def test_a_new_run_is_not_promoted_and_replaces_what_was(house: House) -> None:
 
     assert (fresh["run"], fresh["promoted"], fresh["promoted_object_keys"]) == (2, False, [])
     assert answer.status_code == 200
-    assert in_folder(house.place.folder / "kept" / job) == {"only/a.txt": b"other"}, (
+    assert in_folder(house.place.folder / "kept" / "jobs" / job) == {"output/a.txt": b"other"}, (
         "as long as before, and not the same"
     )
 
@@ -316,7 +316,7 @@ def test_neither_secret_nor_token_is_ever_shown_or_logged(calling: House, servic
 def test_without_sums_a_file_that_was_not_recorded_is_sent_again(calling: House, service: FileService) -> None:
     service.tells_sums = False
     job = calling.job({"a.bin": b"right"})
-    [path] = [f"/kept/here/{job}/only/a.bin"]
+    [path] = [f"/kept/here/jobs/{job}/output/a.bin"]
     service.files[path] = b"wrong"
 
     promote(calling.servers[0], job)
@@ -359,7 +359,7 @@ def test_destinations_have_names(tmp_path: Path) -> None:
 
     assert [answer.status_code for answer in answers] == [200, 200]
     assert answers[1].json()["promoted_object_keys"] == [
-        f"file://{tmp_path / place}/{job}/only/a.txt" for place in ("one", "two")
+        f"file://{tmp_path / place}/jobs/{job}/output/a.txt" for place in ("one", "two")
     ]
     assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (422, "destination")
 
@@ -379,6 +379,6 @@ def test_the_command_line_says_where_the_files_are(
     code = cli.run(["promote", job, "--url", url])
 
     assert code == 0
-    assert capfd.readouterr().out.split() == [f"{service.url}/kept/here/{job}/only/a.txt"]
+    assert capfd.readouterr().out.split() == [f"{service.url}/kept/here/jobs/{job}/output/a.txt"]
     assert cli.run(["promote", job, "--to", "cellar", "--url", url]) == 3
     assert "cellar" in capfd.readouterr().err

@@ -15,7 +15,7 @@ from packhorse.core import lifecycle
 from packhorse.core.models import Artifact, Event, Failure, Firing, Input, Job, Result, Spec, Stored, TaskId
 from packhorse.core.plan import Need, Plan, StagePlan, Status
 from packhorse.schemas.job_details import event_to_json
-from packhorse.schemas.jobs import job_to_json, new_job_to_json, public_job
+from packhorse.schemas.jobs import job_to_json, new_job_to_json, public_job, stable_names
 from packhorse.schemas.progress import iso
 from packhorse.store.base import Progress
 
@@ -131,6 +131,18 @@ def test_an_apps_word_for_a_stage_is_shown_while_it_runs_and_its_files_on_top_if
     assert shown[0]["output"] == {"path": None}
     assert "output" not in job_to_json(submitted(), None, {}, {})
     assert public_job(shown[0])["output"] == {}
+
+
+def test_files_of_one_name_are_told_apart_by_their_stage() -> None:
+    job = submitted()
+    made = {each: Result(b"1", (Artifact(f"{each}/Out.txt", stored("Out.txt")),)) for each in ("split", "side")}
+    other = Result(b"1", (Artifact("side/other.txt", stored("other.txt")),))
+
+    same = stable_names(job, {TaskId(stage): result for stage, result in made.items()})
+    apart = stable_names(job, {TaskId("split"): made["split"], TaskId("side"): other})
+
+    assert [*same.values()] == ["jobs/j/output/split/Out.txt", "jobs/j/output/side/Out.txt"]
+    assert [*apart.values()] == ["jobs/j/output/Out.txt", "jobs/j/output/other.txt"]
 
 
 def test_a_stage_shows_what_it_last_reported() -> None:

@@ -237,7 +237,7 @@ def nef(ctx: Context, p: Convert, quantised: Quantised = needs(bie), optimised: 
     sim_hw, integer = _simulate(p, tools, out, quantised, optimised) if p.enable_sim_hw else (None, None)
     measured = quantised.evaluation or quantised.error
     return Packed(
-        File(out, name=f"{Path(p.model.name).stem}.nef"),
+        File(out),
         p.platform,
         p.model_id,
         p.version,

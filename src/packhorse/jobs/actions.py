@@ -22,7 +22,7 @@ from packhorse.define.validation import NOT_VALID, invalid, list_some, quote_sho
 from packhorse.jobs.promote import Destination, copy_files
 from packhorse.jobs.services import Services
 from packhorse.jobs.view import MOST_COUNTED, check_pipeline, check_selection, check_stage, selection_errors, time_from
-from packhorse.schemas.jobs import ChangedDocument, JobDocument, result_files
+from packhorse.schemas.jobs import ChangedDocument, JobDocument, result_files, stable_names
 from packhorse.store.base import Filter
 
 EVERYTHING = "*"
@@ -63,13 +63,15 @@ async def promote(services: Services, caller: Caller, job_id: str, name: str | N
     job = await services.job(caller, job_id)
     if job.status is not Status.COMPLETED:
         raise errors.NotFinished(job_id=job.id, status=job.status.value)
-    files = result_files(job, (await services.store.results([job.id])).get(job.id, {}))
+    results = (await services.store.results([job.id])).get(job.id, {})
+    names = stable_names(job, results)
+    files = {names[each.name]: each.file for each in result_files(job, results)}
     if not files:
         raise errors.NotAllowed(
             "The result has no files that could be promoted.", verb="promote", status=job.status.value
         )
-    to = f"{destination.address}/{job.id}"
-    await copy_files(services.blobs, destination, job.id, files, is_known=to in job.promoted)
+    to = f"{destination.address}/jobs/{job.id}"
+    await copy_files(services.blobs, destination, files, is_known=to in job.promoted)
     now = services.store.now
     job = await services.transact(job_id, lambda found: lifecycle.promote(found, to=to, run=job.run, now=now()))
     services.audit.tell("job.promoted", caller, job_id=job.id, to=to)

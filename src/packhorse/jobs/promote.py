@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from base64 import b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from hashlib import sha256
 from random import uniform
 from typing import TYPE_CHECKING, Protocol
@@ -19,8 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from packhorse.blobs.base import Blobs
-from packhorse.core.models import Artifact, Stored
-from packhorse.define.files import artifact_key
+from packhorse.core.models import Stored
 from packhorse.errors import BlobExists, PathRefused, PromoteFailed
 from packhorse.jobs.artifacts import checksum, few_at_a_time
 from packhorse.log import log
@@ -57,15 +56,13 @@ class Destination(Protocol):
     async def close(self) -> None: ...
 
 
-async def copy_files(
-    blobs: Blobs, destination: Destination, job_id: str, files: Sequence[Artifact], *, is_known: bool
-) -> None:
-    """Copy what is not there yet. It can be interrupted and repeated."""
+async def copy_files(blobs: Blobs, destination: Destination, files: Mapping[str, Stored], *, is_known: bool) -> None:
+    """Copy what is not there yet; ``files`` are by their keys there. It can be interrupted and repeated."""
 
-    async def copy(made: Artifact) -> None:
-        key = f"{job_id}/{artifact_key(made.name)}"
-        if not await destination.has(key, made.file, is_known=is_known):
-            await destination.put(key, made.file, lambda: read_verified(blobs, made.file))
+    async def copy(key: str) -> None:
+        file = files[key]
+        if not await destination.has(key, file, is_known=is_known):
+            await destination.put(key, file, lambda: read_verified(blobs, file))
 
     await few_at_a_time(copy, files)
 

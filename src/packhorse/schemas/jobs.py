@@ -1,12 +1,13 @@
 """A job in JSON. It has one form, wherever it is shown."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, NotRequired, TypedDict, cast
 
 from packhorse.core import json, publish_path
 from packhorse.core.error_codes import CODES, EXCEPTION, INVALID, PERMANENT
-from packhorse.core.models import Artifact, Failure, Job, Result, Spec, Stopping, Stored, TaskId, primary_input
+from packhorse.core.models import Artifact, Failure, Input, Job, Result, Spec, Stopping, TaskId, primary_input
 from packhorse.core.plan import Status, TaskStatus, keep_periods, purge_at
 from packhorse.core.redaction import mask
 from packhorse.define.files import artifact_key
@@ -32,10 +33,14 @@ NO_SPEC = Spec(parameters=b"{}")
 
 
 class InputDocument(TypedDict):
-    """A submitted file. ``input`` also has the number of files of each list parameter, as ``ref_images_count``."""
+    """A submitted file. ``input`` also has the number of files of each list parameter, as ``ref_images_count``.
+
+    ``name`` is what stays the same wherever the file lies; ``object_key`` is where packhorse keeps it.
+    """
 
     parameter: str
     filename: str
+    name: str
     object_key: str
     size_bytes: int
     sha256: str
@@ -86,6 +91,8 @@ class JobDocument(PositionDocument):
     source_filename: str | None
     result: Any
     result_object_keys: dict[str, str | list[str]]
+    result_object_names: dict[str, str | list[str]]
+    """By stage, as ``result_object_keys``: names that no attempt changes. Promoted copies have them."""
     published_folder: str | None
     promoted: bool
     promoted_object_keys: list[str]
@@ -180,7 +187,8 @@ async def jobs_to_json(store: Store, jobs: Sequence[Job]) -> list[JobDocument]:
 def job_to_json(job: Job, spec: Spec | None, results: Results, progress: Reported) -> JobDocument:
     spec = spec or NO_SPEC
     primary = _primary_input(job, spec)
-    keys = _object_keys(job, results)
+    keys = _by_stage(job, results, lambda artifact: artifact.file.key)
+    names = stable_names(job, results)
     document: JobDocument = {
         "job_id": job.id,
         "pipeline": job.plan.pipeline,
@@ -195,14 +203,15 @@ def job_to_json(job: Job, spec: Spec | None, results: Results, progress: Reporte
         **position_to_json(job, progress),  # type: ignore[typeddict-item] # `output` is no key of a position
         "stages": stages_to_json(job, progress),
         "parameters": _parameters(job, spec),
-        "inputs": [_input(each.parameter, each.file) for each in spec.inputs],
+        "inputs": [_input(job, each) for each in spec.inputs],
         "input": primary,
         "source_filename": None if primary is None else primary["filename"],
         "result": result_to_json(job, results) if job.status is Status.COMPLETED else None,
         "result_object_keys": keys,
+        "result_object_names": _by_stage(job, results, lambda artifact: names[artifact.name]),
         "published_folder": _published_folder(job, results),
         "promoted": bool(job.promoted),
-        "promoted_object_keys": _promoted_keys(job, results),
+        "promoted_object_keys": _promoted_keys(job, results, names),
         "error": _error(job.error),
         "error_count": job.error_count,
         "last_error": _error(job.last_error),
@@ -273,7 +282,7 @@ def public_job(document: JobDocument) -> JobDocument:
     alias = document["alias"]
     hidden: Any = {
         **dict.fromkeys(("created_by_client_id", "schedule_id", "tick", "input", "last_error")),
-        **{name: {} for name in ("parameters", "metadata", "result_object_keys", "keep")},
+        **{name: {} for name in ("parameters", "metadata", "result_object_keys", "result_object_names", "keep")},
         **{name: [] for name in ("inputs", "promoted_object_keys")},
         "published_folder": None,
         "trace_id": "",
@@ -350,13 +359,16 @@ def _primary_input(job: Job, spec: Spec) -> InputDocument | None:
         return None
     counts = Counter(each.parameter for each in spec.inputs)
     others = {f"{name}_count": counts[name] for name in job.plan.lists}
-    return cast(InputDocument, _input(first.parameter, first.file) | others)
+    return cast(InputDocument, _input(job, first) | others)
 
 
-def _input(parameter: str, file: Stored) -> InputDocument:
+def _input(job: Job, given: Input) -> InputDocument:
+    parameter, file = given.parameter, given.file
+    number = "" if parameter not in job.plan.lists else f".{given.index}"
     return {
         "parameter": parameter,
         "filename": file.name,
+        "name": f"jobs/{job.id}/input/{parameter}{number}{PurePosixPath(file.key).suffix}",
         "object_key": file.key,
         "size_bytes": file.size,
         "sha256": file.sha256,
@@ -391,11 +403,23 @@ def _value(job: Job, stage: str, results: Results) -> Any:
     return values[0] if values else None
 
 
-def _object_keys(job: Job, results: Results) -> dict[str, str | list[str]]:
+def stable_names(job: Job, results: Results) -> dict[str, str]:
+    """By artifact name, what each file that a stage returned is called wherever it is copied to.
+
+    ``jobs/{job}/output/out.nef``; if two files of the job are called the same, each is in the folder of its stage.
+    """
+    made = [artifact.name for result in results.values() for artifact in result.files]
+    short = {name: artifact_key(name.rpartition("/")[2]) for name in made}
+    if len({each.lower() for each in short.values()}) < len(short):  # some file systems ignore case
+        short = {name: artifact_key(name) for name in made}
+    return {name: f"jobs/{job.id}/output/{each}" for name, each in short.items()}
+
+
+def _by_stage(job: Job, results: Results, show: Callable[[Artifact], str]) -> dict[str, str | list[str]]:
     found: dict[str, str | list[str]] = {}
     for plan in job.plan.stages if results else ():
         of_stage = results_of_stage(results, plan.name)
-        keys = [artifact.file.key for result in of_stage for artifact in result.files]
+        keys = [show(artifact) for result in of_stage for artifact in result.files]
         if keys:
             found[plan.name] = keys[0] if len(keys) == 1 and plan.over is None else keys
     return found
@@ -413,8 +437,9 @@ def _expires_at(job: Job) -> float:
     return purge_at(job.plan, Status.COMPLETED, max(job.updated_at, job.not_before))
 
 
-def _promoted_keys(job: Job, results: Results) -> list[str]:
-    return [f"{to}/{artifact_key(artifact.name)}" for to in job.promoted for artifact in result_files(job, results)]
+def _promoted_keys(job: Job, results: Results, names: Mapping[str, str]) -> list[str]:
+    files = result_files(job, results) if job.promoted else []
+    return [f"{to}{names[each.name].removeprefix(f'jobs/{job.id}')}" for to in job.promoted for each in files]
 
 
 def _error(error: Failure | None) -> ErrorDocument | None:
