@@ -110,6 +110,18 @@ def test_what_code_declares_is_told_apart_and_reset(ask: Tell) -> None:
     assert ask("schedules", "show", "declared", "--json").json["cron"] == "0 3 * * *"
 
 
+def test_a_token_runs_a_schedule_for_another_system(ask: Tell) -> None:
+    ask("schedules", "put", "by-token", "greet", "name=Ann", "--cron", "0 0 1 1 *")
+
+    wrong = ask("schedules", "token", "by-token", "--expires", "soon")
+    made = ask("schedules", "token", "by-token", "--expires", "1h")
+
+    assert (wrong.code, wrong.last_line) == (2, "Usage: packhorse schedules token --help")
+    assert "is not a duration" in wrong.err
+    assert made.code == 0
+    assert made.out.startswith("POST /api/v1/schedules/by-token/trigger?token=")
+
+
 def test_a_preview_shows_the_local_times(ask: Tell) -> None:
     said = ask("schedules", "preview", "30 2 * * *", "--zone", "Europe/Berlin")
 

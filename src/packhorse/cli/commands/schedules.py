@@ -7,13 +7,14 @@ from itertools import islice
 from operator import itemgetter
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter
 
 from packhorse.cli import output
 from packhorse.cli.commands.submit import group_words, parameters_from, prefer_scope_error, schema_of
 from packhorse.cli.options import Remote, Whole, not_empty
 from packhorse.client import Client, Json
 from packhorse.core import text
+from packhorse.define.options import seconds
 from packhorse.errors import InvalidInput, ScheduleNotFound
 
 app = App("schedules", group_commands=Group("Commands"), result_action="return_value")
@@ -28,6 +29,7 @@ ScheduleId = Annotated[
 ]
 Reason = Annotated[str, Parameter(help="Reason for the change, shown in the history.")]
 HowMany = Annotated[Whole, Parameter(help="Maximum number to list.")]
+Lifetime = Annotated[str | None, Parameter(help="Lifetime of the token, such as 90d.")]
 Labels = Annotated[list[str] | None, Parameter(name="--label", negative=())]
 Values = Annotated[str, Parameter(name="NAME=VALUE")]
 
@@ -150,6 +152,18 @@ def run(schedule: ScheduleId, /, *, remote: Remote = Remote()) -> None:
         made = client.run_schedule(schedule)
     text = f"Started. See the result with: packhorse schedules runs {schedule}"
     remote.print_one(made, text, to=output.message)
+
+
+@app.command
+def token(schedule: ScheduleId, /, *, expires: Lifetime = None, remote: Remote = Remote()) -> None:
+    """Create a token with which another system runs a schedule without a key. It is printed only once."""
+    try:
+        lifetime = None if expires is None else int(seconds(expires))
+    except ValueError as error:
+        raise CycloptsError(msg=f"--expires: {error}", command_chain=["schedules", "token"]) from error
+    with remote.client() as client:
+        made = client.create_trigger_token(schedule, lifetime)
+    remote.print_one(made, f"POST {made['path']}")
 
 
 @app.command
