@@ -75,9 +75,10 @@ def check_views(settings: Settings) -> None:
         raise _bad_views(names, "it needs a Redis store: set PACKHORSE_STORE to redis://…, or leave it empty")
     with _installed_driver(settings.store, "redis"):
         from packhorse.store.redis.client import address
-    own = address(settings.store, settings.prefix).prefix
+    found = address(settings.store, settings.prefix)
+    own = {found.prefix_in(is_cluster=each) for each in (False, True)}  # only the server says whether it is a cluster
     for name, prefix in settings.redis_views.items():
-        if prefix == own:
+        if prefix in own:
             raise _bad_views(f"{name}={prefix}", "that is packhorse's own prefix; choose another one")
 
 

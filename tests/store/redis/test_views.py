@@ -377,6 +377,7 @@ async def test_results_of_stages_that_a_retry_drops_leave_the_view(
         ("postgresql://localhost/x", "video=momentry:", "needs a Redis store"),
         ("redis://localhost", "video=packhorse:", "own prefix"),
         ("redis://localhost?prefix=mine:", "video=mine:", "own prefix"),
+        ("redis+cluster://localhost", "video={packhorse}:", "own prefix"),
     ],
 )
 def test_views_that_cannot_be_are_refused(store: str, views: str, why: str) -> None:
@@ -404,6 +405,8 @@ async def test_in_a_cluster_a_view_has_to_share_the_slot(open_redis: OpenRedis) 
 
     with pytest.raises(SettingError, match=rf"\{{{name}\}}"):
         RedisViews(store, {"video": "momentry:"}, "w")
+    with pytest.raises(SettingError, match="own"):
+        RedisViews(store, {"video": f"{{{name}}}:"}, "w")
     await RedisViews(store, {"video": f"{{{name}}}momentry:"}, "w").tick()
 
     with cluster.client(decode_responses=True) as client:

@@ -36,8 +36,16 @@ class ViewStore(Session):
         return dict(zip(texts[::2], texts[1::2], strict=True)), answers
 
     def check_view(self, name: str, prefix: str) -> None:
-        """Raise SettingError if the store cannot have a view with this prefix: in a cluster, a script reaches the keys
-        of one slot only."""
+        """Raise SettingError if the store cannot have a view with this prefix.
+
+        It must not be the store's own. In a cluster, a script reaches the keys of one slot only.
+        """
+        if prefix == self._link.prefix:
+            raise SettingError(
+                f"PACKHORSE_REDIS_VIEWS: the prefix of the view {name!r} is packhorse's own; choose another one.",
+                name="redis_views",
+                value=prefix,
+            )
         own, other = (TAG.search(text) for text in (self._link.prefix, prefix))
         if self._link.is_cluster and own is not None and (other is None or other.group() != own.group()):
             raise SettingError(
