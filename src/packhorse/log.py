@@ -136,6 +136,12 @@ class Log:
         sentence += "Run a worker once with a role that may create them"
         _say(WARNING, "views_missing", sentence, package=package, reason=reason)
 
+    def redis_view_refused(self, view: str, prefix: str, owner: str, command: str) -> None:
+        """``command``: what makes this deployment the owner."""
+        sentence = "not writing the Redis view {view}: the keys with the prefix {prefix!r} belong to {owner}. "
+        sentence += "Choose another prefix in PACKHORSE_REDIS_VIEWS or, if nobody else writes these keys, run {command}"
+        _say(ERROR, "redis_view_refused", sentence, view=view, prefix=prefix, owner=owner, command=command)
+
     def script_refused(self, package: str, reason: str) -> None:
         sentence = "refused the SQL file of {package}: {reason}"
         _say(WARNING, "script_refused", sentence, package=package, reason=reason)

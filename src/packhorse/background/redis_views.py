@@ -2,7 +2,7 @@
 
 A view follows the store's feed from a bookmark and rewrites the keys of each changed job from the job's record, so a
 crash loses nothing. One worker writes a view at a time. A view whose bookmark is missing, or older than the feed, is
-built again from all jobs of its app.
+built again from all jobs of its app. A prefix has one owner: the view does not write where another one does.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from packhorse.core import json
 from packhorse.core.models import Job, Result, TaskId
 from packhorse.core.plan import TaskStatus
 from packhorse.errors import CorruptRecord, SchemaTooNew
+from packhorse.jobs import deployment
 from packhorse.jobs.services import read_readable
 from packhorse.log import log
 from packhorse.schemas import redis_views as shape
@@ -32,6 +33,7 @@ STREAM = "10000"  # entries kept in each stream
 SAMPLES = 100
 LOG_LINES, LOG_SIZE = 1000, 65_536  # of a log: lines that are read, and characters that are kept
 SETS = ("active", "completed", "failed")
+OWNER = "view:owner"  # key of the deployment and view that write under a prefix
 FRESH = ("health:current", "health:services", "stats:cpu:current", "stats:memory:current")
 
 Command = list[str]
@@ -71,16 +73,23 @@ class Lost(Exception):
 
 
 class View:
-    """What one app's keys are. All commands are such that they may be repeated."""
+    """What one app's keys are. All commands are such that they may be repeated.
+
+    A command names a key behind the view's prefix. ``shown`` instead of a key stands for the set of jobs that the view
+    has shown, which is among packhorse's own keys.
+    """
 
     name: str
     lasts: int  # seconds for which a job is shown after its last change
-    sets: tuple[str, ...] = ()  # sets of all jobs that it shows, which never expire
     has_usage = False  # whether it shows the log and the samples of a job
 
     def __init__(self) -> None:
         self.stages: Sequence[str] = ()
         """Of all pipelines of the app."""
+
+    def signs(self) -> list[str]:
+        """Keys that show that somebody uses a prefix."""
+        return []
 
     def fresh(self, day: str, bookmark: Mapping[str, str]) -> list[Command]:  # noqa: ARG002 (a view may need them)
         """Commands for what expires soon."""
@@ -101,7 +110,7 @@ class View:
         raise NotImplementedError
 
     def bookmark(self) -> dict[str, str]:
-        """What the bookmark is to say after the commands so far."""
+        """Fields of the bookmark to store together with the commands made so far."""
         return {}
 
     def ends(self, job: Job, now: float) -> float:
@@ -111,6 +120,9 @@ class View:
 class ConverterView(View):
     name = "converter"
     lasts = WEEK
+
+    def signs(self) -> list[str]:
+        return [f"queue:{name}" for name in (*self.stages, "done", "progress")]
 
     def needs(self, job: Job) -> list[Command]:
         user = shape.user_name(job.tenant, job.user)
@@ -122,6 +134,7 @@ class ConverterView(View):
             return
         old: dict[str, Any] | None = json.decode(before[0]) if before[0] else None
         record, user = shape.converter_record(job, shown.document, ends), shape.user_name(job.tenant, job.user)
+        yield ["shown", "SADD", job.id]
         yield ["SET", f"job:{job.id}", json.encode(record).decode(), "EXAT", f"{ends:.0f}"]
         yield ["SADD", f"user:{user}:jobs", job.id]
         for rule in ("NX", "GT"):  # never less than another job of the user asks for
@@ -163,13 +176,15 @@ def _add(stream: str, **fields: str) -> Command:
 class VideoView(View):
     name = "video"
     lasts = DAY
-    sets = tuple(f"jobs:{name}" for name in SETS)
     has_usage = True
 
     def __init__(self) -> None:
         super().__init__()
         self._day = ""
         self._today = 0
+
+    def signs(self) -> list[str]:
+        return [*(f"jobs:{name}" for name in SETS), "stats:total_jobs", "stats:processed_today"]
 
     def fresh(self, day: str, bookmark: Mapping[str, str]) -> list[Command]:
         commands: list[Command] = [["copy", key] for key in FRESH]
@@ -193,6 +208,7 @@ class VideoView(View):
         was = dict(zip(SETS, before[:3], strict=True))
         yield from (["SREM", f"jobs:{name}", id] for name in SETS if was[name] and name != place)
         if not was[place]:
+            yield ["shown", "SADD", id]
             yield ["SADD", f"jobs:{place}", id]
             if not any(was.values()):
                 yield ["INCR", "stats:total_jobs"]
@@ -254,7 +270,7 @@ class VideoView(View):
         keys += [f"job:{job_id}:status", *(f"metrics:{job_id}:{what}" for what in ("cpu", "memory", "duration"))]
         for stage in self.stages:
             keys += [f"job:{job_id}:processor:{stage}{end}" for end in ("", *(f":{leaf}" for leaf in shape.LEAVES))]
-        if not before:  # expired, or a job of another app
+        if not before:  # expired
             keys = []
         return [*(["DEL", key] for key in keys), *(["SREM", f"jobs:{name}", job_id] for name in SETS)]
 
@@ -282,6 +298,8 @@ class RedisViews:
         self._kept = [(VIEWS[name](), prefix) for name, prefix in prefixes.items()]
         self._writer = writer
         self._mark: int | None = None
+        self._refused: dict[str, str] = {}
+        """Views that are not written, with the owner of their prefix."""
         self._apps: dict[str, str] = {}
         """The app of each pipeline."""
 
@@ -295,7 +313,11 @@ class RedisViews:
         return PAUSE
 
     async def _follow(self, view: View, prefix: str) -> None:
-        bookmark, _ = await self._write(view, prefix, takes=True)
+        bookmark, [owner] = await self._write(view, prefix, [["GET", OWNER]], takes=True)
+        if owner is None or owner.decode() != bookmark.get("owner"):
+            owner = await self._claim(view, prefix, owner)
+            if owner is None:
+                return
         now = self._store.now()
         await self._write(view, prefix, view.fresh(_day(now), bookmark), view.bookmark())
         is_known = bookmark.get("prefix") == prefix and bookmark.get("cursor")
@@ -309,6 +331,24 @@ class RedisViews:
                 await self._show(view, prefix, ids[first : first + PAGE])
         if cursor != since:
             await self._write(view, prefix, bookmark={"cursor": str(cursor), "prefix": prefix})
+
+    async def _claim(self, view: View, prefix: str, owner: bytes | None) -> bytes | None:
+        """The owner of the prefix if that is this deployment, which becomes it if nobody uses the prefix."""
+        ours = f"{await deployment.get_id(self._store) or 'new'}/{view.name}"
+        if owner is None:
+            await self._learn_apps(view)
+            _, found = await self._write(view, prefix, [["EXISTS", key] for key in view.signs()])
+            if not any(found):
+                _, [_, owner] = await self._write(view, prefix, [["SET", OWNER, ours, "NX"], ["GET", OWNER]])
+        theirs = "another program" if owner is None else owner.decode()
+        if theirs == ours:
+            await self._write(view, prefix, bookmark={"owner": ours})
+            self._refused.pop(view.name, None)
+            return owner
+        if self._refused.get(view.name) != theirs:  # once, not in every round
+            self._refused[view.name] = theirs
+            log.redis_view_refused(view.name, prefix, theirs, f"SET {prefix}{OWNER} {ours}")
+        return None
 
     async def _write(
         self,
@@ -338,16 +378,25 @@ class RedisViews:
             while jobs := await self._store.find(Filter(pipeline=pipeline), before=before, limit=PAGE):
                 await self._show_jobs(view, prefix, jobs, is_rebuild=True)
                 before = jobs[-1].id
-        for name in view.sets:
-            at = "0"
-            while True:
-                _, [(cursor, found)] = await self._write(view, prefix, [["SSCAN", name, at, "COUNT", str(MEMBERS)]])
-                ids = [id.decode() for id in found]
-                gone = set(ids) - await self._store.existing_ids(ids)
-                await self._write(view, prefix, [each for id in sorted(gone) for each in view.drop(id, 1)])
-                at = cursor.decode()
-                if at == "0":
-                    break
+        at = ""
+        while at != "0":
+            _, [(cursor, found)] = await self._write(
+                view, prefix, [["shown", "SSCAN", at or "0", "COUNT", str(MEMBERS)]]
+            )
+            ids = [id.decode() for id in found]
+            await self._drop(view, prefix, sorted(set(ids) - await self._store.existing_ids(ids)))
+            at = cursor.decode()
+
+    async def _drop(self, view: View, prefix: str, ids: Sequence[str]) -> None:
+        """Remove jobs that are gone, if the view has shown them."""
+        asked = [["shown", "SISMEMBER", id] for id in ids]
+        _, answers = await self._write(view, prefix, [*asked, *(view.old(id) for id in ids)])
+        commands = list[Command]()
+        for id, is_shown, old in zip(ids, answers[: len(ids)], answers[len(ids) :], strict=True):
+            if is_shown:
+                commands += [*view.drop(id, old), ["shown", "SREM", id]]
+        if commands:
+            await self._write(view, prefix, commands)
 
     async def _show(self, view: View, prefix: str, ids: Sequence[str]) -> None:
         found = {job.id: job for job in await self._read(ids)}
@@ -357,9 +406,7 @@ class RedisViews:
         if gone:
             if not view.stages:
                 await self._learn_apps(view)
-            _, olds = await self._write(view, prefix, [view.old(id) for id in gone])
-            drops = [each for id, old in zip(gone, olds, strict=True) for each in view.drop(id, old)]
-            await self._write(view, prefix, drops)
+            await self._drop(view, prefix, gone)
         of_app = [job for job in found.values() if self._apps.get(job.plan.pipeline) == view.name]
         await self._show_jobs(view, prefix, of_app)
 

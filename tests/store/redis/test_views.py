@@ -180,20 +180,18 @@ async def test_jobs_of_other_apps_are_not_shown(store: RedisStore, views: Views,
 
     await views("converter").tick()
 
-    assert list(raw.scan_iter(f"{place}*")) == []
+    assert list(raw.scan_iter(f"{place}*")) == [f"{place}view:owner"]
     await cancel(store, other.id)
     await views("converter").tick()
-    assert list(raw.scan_iter(f"{place}*")) == []
+    assert list(raw.scan_iter(f"{place}*")) == [f"{place}view:owner"]
 
 
 # both
 
 
-async def test_a_job_that_is_purged_leaves_no_key_in_a_view(
-    store: RedisStore, views: Views, raw: redis.Redis, place: str
-) -> None:
+async def test_a_job_that_is_purged_leaves_no_key_in_a_view(store: RedisStore, raw: redis.Redis, place: str) -> None:
     for app, graph in APPS.items():
-        duty = views(app)
+        duty, here = RedisViews(store, {app: f"{place}{app}:"}, "w"), f"{place}{app}:"
         claimed = await started(store, graph)
         await duty.tick()
         await store.log([line(claimed.job, "hello")], keep=100)
@@ -207,7 +205,7 @@ async def test_a_job_that_is_purged_leaves_no_key_in_a_view(
         await duty.tick()
 
         assert [key for key in raw.scan_iter(f"{place}*") if job.id in key] == []
-        assert raw.smembers(f"{place}user:ann:jobs") == raw.smembers(f"{place}jobs:failed") == set()
+        assert raw.smembers(f"{here}user:ann:jobs") == raw.smembers(f"{here}jobs:failed") == set()
 
 
 async def test_a_view_goes_on_where_a_dead_writer_stopped(
@@ -256,6 +254,50 @@ async def test_a_view_that_is_built_again_forgets_jobs_that_are_gone(
 
     assert [key for key in raw.scan_iter(f"{place}*") if claimed.job.id in key] == []
     assert raw.smembers(f"{place}jobs:active") == set()
+
+
+async def test_ids_that_a_view_never_showed_stay_in_its_sets(
+    store: RedisStore, views: Views, raw: redis.Redis, prefix: str, place: str
+) -> None:
+    claimed, duty = await started(store, SHOTS), views("video")
+    await duty.tick()
+    raw.sadd(f"{place}jobs:failed", "theirs")
+    await store.erase((await marked(store, await fail(store, claimed))).id)
+    raw.delete(f"{prefix}views:video")
+
+    await duty.tick()
+
+    assert [raw.smembers(f"{place}jobs:{name}") for name in ("active", "failed")] == [set(), {"theirs"}]
+    assert raw.exists(f"{prefix}views:video:shown:{place}") == 0
+
+
+@pytest.mark.parametrize(
+    ("app", "key", "owner"),
+    [("video", "view:owner", "d1/video"), ("video", "stats:total_jobs", ""), ("converter", "queue:bie", "")],
+)
+async def test_a_view_writes_nothing_under_a_prefix_that_somebody_else_uses(
+    store: RedisStore,
+    views: Views,
+    raw: redis.Redis,
+    place: str,
+    caplog: pytest.LogCaptureFixture,
+    app: str,
+    key: str,
+    owner: str,
+) -> None:
+    raw.set(f"{place}{key}", owner or "7")
+    await submit(store, APPS[app])
+    duty = views(app)
+
+    await duty.tick()
+    await duty.tick()
+
+    assert list(raw.scan_iter(f"{place}*")) == [f"{place}{key}"]
+    [said] = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+    assert f"belong to {owner or 'another program'}" in said
+    raw.execute_command(*said[said.index("SET ") :].split())
+    await duty.tick()
+    assert len(list(raw.scan_iter(f"{place}job:*"))) > 0
 
 
 async def test_a_pipeline_that_is_published_later_belongs_to_its_app(

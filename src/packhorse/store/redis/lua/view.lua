@@ -3,7 +3,9 @@ view: keep a Redis view of an app, if the caller is its only writer.
 
   ARGV[1] the view    ARGV[2] the prefix of its keys    ARGV[3] who writes    ARGV[4] seconds for which it holds the view
   ARGV[5] 1: take the view if nobody holds it; else it must be held already
-  ARGV[6] (msgpack) commands of the server, the second word a key behind the view's prefix
+  ARGV[6] (msgpack) commands of the server, the second word a key behind the view's prefix. Others are:
+          copy KEY (a key of ours, with the time that it has left), publish CHANNEL TEXT, and
+          shown COMMAND ARGUMENT ... (a command on the set of jobs that the view has shown under this prefix)
   ARGV[7] (msgpack) {field, value ...} of the bookmark to be set
   returns nothing if somebody else holds the view, else {bookmark, answers}
 
@@ -15,10 +17,12 @@ if held and held ~= ARGV[3] or not held and ARGV[5] ~= '1' then return end
 call('SET', holder, ARGV[3], 'PX', math.floor(tonumber(ARGV[4]) * 1000))
 local answers = {}
 for i, command in ipairs(cmsgpack.unpack(ARGV[6])) do
-  if command[1] == 'copy' then  -- a key of ours, with the time that it has left
+  if command[1] == 'copy' then
     answers[i] = call('COPY', P .. command[2], ARGV[2] .. command[2], 'REPLACE')
   elseif command[1] == 'publish' then
     answers[i] = call('PUBLISH', ARGV[2] .. command[2], command[3])
+  elseif command[1] == 'shown' then
+    answers[i] = call(command[2], bookmark .. ':shown:' .. ARGV[2], unpack(command, 3))
   else
     command[2] = ARGV[2] .. command[2]
     answers[i] = call(unpack(command))
