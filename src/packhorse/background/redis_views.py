@@ -125,8 +125,7 @@ class ConverterView(View):
         return [f"queue:{name}" for name in (*self.stages, "done", "progress")]
 
     def needs(self, job: Job) -> list[Command]:
-        user = shape.user_name(job.tenant, job.user)
-        return [["GET", f"job:{job.id}"], ["GET", f"user:{user}:active_job"]]
+        return [["GET", f"job:{job.id}"]]
 
     def show(self, shown: Shown, before: Sequence[Any], now: float, *, is_rebuild: bool) -> Iterator[Command]:
         job, ends = shown.job, self.ends(shown.job, now)
@@ -140,9 +139,9 @@ class ConverterView(View):
         for rule in ("NX", "GT"):  # never less than another job of the user asks for
             yield ["EXPIRE", f"user:{user}:jobs", f"{max(1.0, ends - now):.0f}", rule]
         if not job.status.is_terminal:
-            yield ["SET", f"user:{user}:active_job", job.id]
-        elif before[1] == job.id.encode():
-            yield ["DEL", f"user:{user}:active_job"]
+            yield ["SET", f"user:{user}:active_job", job.id, "EXAT", f"{ends:.0f}"]
+        else:
+            yield ["clear", f"user:{user}:active_job", job.id]
         if not (is_rebuild and old is None and job.status.is_terminal):
             yield from self._streams(old, record, job)
 
@@ -163,9 +162,11 @@ class ConverterView(View):
         if not before:
             return []
         old: dict[str, Any] = json.decode(before)
+        user = shape.user_name(old["tenant_id"], old["user_id"])
         return [
             ["DEL", f"job:{job_id}"],
-            ["SREM", f"user:{shape.user_name(old['tenant_id'], old['user_id'])}:jobs", job_id],
+            ["SREM", f"user:{user}:jobs", job_id],
+            ["clear", f"user:{user}:active_job", job_id],
         ]
 
 

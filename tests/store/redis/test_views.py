@@ -162,6 +162,23 @@ async def test_a_cancelled_job_has_failed(store: RedisStore, views: Views, raw: 
     assert told(raw, place, "done") == [{"job_id": job.id, "stage": "", "status": "failed"}]
 
 
+async def test_a_job_deleted_before_the_view_saw_its_end_is_not_active(
+    store: RedisStore, views: Views, raw: redis.Redis, place: str
+) -> None:
+    job, duty = await submit(store, CHAIN), views("converter")
+    other = await submit(store, CHAIN, user="bob")
+    await duty.tick()
+    assert 604_700 < int(raw.ttl(f"{place}user:ann:active_job")) <= 604_800
+    raw.set(f"{place}user:bob:active_job", "a later job")
+
+    for each in (job, other):
+        await store.erase((await marked(store, await cancel(store, each.id))).id)
+    await duty.tick()
+
+    assert raw.exists(f"{place}user:ann:active_job") == 0
+    assert raw.get(f"{place}user:bob:active_job") == "a later job"
+
+
 async def test_users_of_two_tenants_do_not_share_a_key(
     store: RedisStore, views: Views, raw: redis.Redis, place: str
 ) -> None:

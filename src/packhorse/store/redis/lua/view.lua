@@ -4,7 +4,8 @@ view: keep a Redis view of an app, if the caller is its only writer.
   ARGV[1] the view    ARGV[2] the prefix of its keys    ARGV[3] who writes    ARGV[4] seconds for which it holds the view
   ARGV[5] 1: take the view if nobody holds it; else it must be held already
   ARGV[6] (msgpack) commands of the server, the second word a key behind the view's prefix. Others are:
-          copy KEY (a key of ours, with the time that it has left), publish CHANNEL TEXT, and
+          copy KEY (a key of ours, with the time that it has left), publish CHANNEL TEXT,
+          clear KEY VALUE (delete the key if it has this value), and
           shown COMMAND ARGUMENT ... (a command on the set of jobs that the view has shown under this prefix)
   ARGV[7] (msgpack) {field, value ...} of the bookmark to be set
   returns nothing if somebody else holds the view, else {bookmark, answers}
@@ -21,6 +22,9 @@ for i, command in ipairs(cmsgpack.unpack(ARGV[6])) do
     answers[i] = call('COPY', P .. command[2], ARGV[2] .. command[2], 'REPLACE')
   elseif command[1] == 'publish' then
     answers[i] = call('PUBLISH', ARGV[2] .. command[2], command[3])
+  elseif command[1] == 'clear' then
+    local key = ARGV[2] .. command[2]
+    answers[i] = call('GET', key) == command[3] and call('DEL', key) or 0
   elseif command[1] == 'shown' then
     answers[i] = call(command[2], bookmark .. ':shown:' .. ARGV[2], unpack(command, 3))
   else
