@@ -27,8 +27,10 @@ ENDED = (COMPLETED, FAILED)
 
 
 def user_name(tenant: str | None, user: str) -> str:
-    """The user's part of a key. Escaped for tenants, so that no user name can spell another tenant's key."""
-    return user if tenant in (None, DEFAULT_TENANT) else f"{quote(str(tenant), safe='')}/{quote(user, safe='')}"
+    """The user's part of a key. Escaped, so that no user name can spell a key of another tenant."""
+    if tenant in (None, DEFAULT_TENANT):
+        return user.replace("%", "%25").replace("/", "%2F")
+    return f"{quote(str(tenant), safe='')}/{quote(user, safe='')}"
 
 
 # The model converter

@@ -16,6 +16,7 @@ from packhorse.core.models import Artifact, Input, Result, Spec, Stored
 from packhorse.core.plan import Definition, Plan
 from packhorse.errors import SettingError
 from packhorse.factory import check
+from packhorse.schemas.redis_views import user_name
 from packhorse.settings import Settings
 from packhorse.settings import redis_views as parse_views
 from packhorse.store.collections import workers
@@ -189,6 +190,12 @@ async def test_users_of_two_tenants_do_not_share_a_key(
     assert raw.smembers(f"{place}user:ann:jobs") == {ours.id}
     assert raw.smembers(f"{place}user:acme%2F1/ann:jobs") == {theirs.id}
     assert [converted(raw, place, each.id)["tenant_id"] for each in (ours, theirs)] == [None, "acme/1"]
+
+
+def test_a_user_name_cannot_spell_the_key_of_another_user() -> None:
+    users = [("default", "acme/bob"), ("acme", "bob"), ("default", "acme%2Fbob"), ("default", "ann@example.org")]
+
+    assert [user_name(*each) for each in users] == ["acme%2Fbob", "acme/bob", "acme%252Fbob", "ann@example.org"]
 
 
 async def test_jobs_of_other_apps_are_not_shown(store: RedisStore, views: Views, raw: redis.Redis, place: str) -> None:
