@@ -8,7 +8,7 @@ built again from all jobs of its app. A prefix has one owner: the view does not 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from packhorse.core import json
@@ -325,13 +325,17 @@ class RedisViews:
         since = int(bookmark["cursor"]) if is_known else None
         cursor, changed = await self._store.changed_jobs(since)
         if changed is None:
-            await self._rebuild(view, prefix)
+            found = await self._rebuild(view, prefix, cursor)
         else:
-            ids = sorted(changed)
-            for first in range(0, len(ids), PAGE):
-                await self._show(view, prefix, ids[first : first + PAGE])
-        if cursor != since:
-            await self._write(view, prefix, bookmark={"cursor": str(cursor), "prefix": prefix})
+            await self._show_changed(view, prefix, changed)
+            found = cursor
+        if found is not None and found != since:
+            await self._write(view, prefix, bookmark={"cursor": str(found), "prefix": prefix})
+
+    async def _show_changed(self, view: View, prefix: str, changed: Collection[str]) -> None:
+        ids = sorted(changed)
+        for first in range(0, len(ids), PAGE):
+            await self._show(view, prefix, ids[first : first + PAGE])
 
     async def _claim(self, view: View, prefix: str, owner: bytes | None) -> bytes | None:
         """The owner of the prefix if that is this deployment, which becomes it if nobody uses the prefix."""
@@ -371,14 +375,25 @@ class RedisViews:
         plans = plans_of([each for each in definitions if each.app == view.name])
         view.stages = list(dict.fromkeys(stage.name for plan in plans.values() for stage in plan.stages))
 
-    async def _rebuild(self, view: View, prefix: str) -> None:
-        """The newest jobs first: they are what people ask for. Then forget the jobs that are gone."""
+    async def _rebuild(self, view: View, prefix: str, cursor: int) -> int | None:
+        """Show all jobs, and between pages what has changed since ``cursor``: a rebuild may take longer than the feed
+        keeps its entries. Return how far the view is; None if entries were lost all the same."""
+        is_whole = True
+        async for _ in self._rebuild_pages(view, prefix):
+            cursor, changed = await self._store.changed_jobs(cursor)
+            is_whole = is_whole and changed is not None
+            await self._show_changed(view, prefix, changed or ())
+        return cursor if is_whole else None
+
+    async def _rebuild_pages(self, view: View, prefix: str) -> AsyncIterator[None]:
+        """The newest jobs first: they are what people ask for. Then remove the jobs that are gone."""
         await self._learn_apps(view)
         for pipeline in [name for name, app in self._apps.items() if app == view.name]:
             before: str | None = None
             while jobs := await self._store.find(Filter(pipeline=pipeline), before=before, limit=PAGE):
                 await self._show_jobs(view, prefix, jobs, is_rebuild=True)
                 before = jobs[-1].id
+                yield
         at = ""
         while at != "0":
             _, [(cursor, found)] = await self._write(
@@ -387,6 +402,7 @@ class RedisViews:
             ids = [id.decode() for id in found]
             await self._drop(view, prefix, sorted(set(ids) - await self._store.existing_ids(ids)))
             at = cursor.decode()
+            yield
 
     async def _drop(self, view: View, prefix: str, ids: Sequence[str]) -> None:
         """Remove jobs that are gone, if the view has shown them."""

@@ -266,6 +266,31 @@ async def test_a_view_that_lost_its_place_in_the_feed_is_built_again(
     assert len(told(raw, place, "onnx")) == len(told(raw, place, "bie")) == 1
 
 
+async def test_a_view_is_built_once_however_much_changes_meanwhile(
+    store: RedisStore, views: Views, raw: redis.Redis, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        await submit(store, SHOTS)
+    find, pages = store.find, list[str]()
+
+    async def find_slowly(*args: Any, **options: Any) -> Any:
+        found = await find(*args, **options)
+        pages.append((await submit(store, SHOTS)).id)
+        return found
+
+    monkeypatch.setattr(store, "find", find_slowly)
+    monkeypatch.setattr("packhorse.background.redis_views.PAGE", 1)
+    monkeypatch.setattr("packhorse.store.redis.watch.MANY", 2)
+    duty = views("video")
+    await duty.tick()
+    built = len(pages)
+
+    await duty.tick()
+
+    assert len(pages) == built == 4
+    assert [raw.get(f"{place}job:{id}:status") for id in pages] == ["pending"] * 4
+
+
 async def test_a_view_that_is_built_again_forgets_jobs_that_are_gone(
     store: RedisStore, views: Views, raw: redis.Redis, prefix: str, place: str
 ) -> None:

@@ -10,7 +10,7 @@ digits, so that the order of text is the order of numbers).
 ]]
 local P, call = KEYS[1], redis.call
 
-local FEED = 2500      -- entries of the feed for watchers; who is further behind looks at everything
+local FEED = 2500      -- entries of the feed for watchers; a watcher that is further behind reads all jobs again
 local PER_ENTRY = 16   -- jobs or items named in one entry
 local STREAM = 100      -- entries of each stream for outside readers, with as many items
 
