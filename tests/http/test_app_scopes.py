@@ -12,9 +12,12 @@ from starlette.routing import Mount
 
 from packhorse import App
 from packhorse.auth import keys
+from packhorse.background.scheduler import declare
+from packhorse.core.schedules import Declared, Terms
 from packhorse.errors import DefinitionError, InvalidInput, UnknownPipeline
 from packhorse.factory import open_store
 from packhorse.jobs.catalog import Catalog
+from packhorse.jobs.encryption import get_encryptor
 from packhorse.store.base import Store
 from packhorse.store.collections.workers import publish_definitions
 from packhorse.web.app import asgi
@@ -120,6 +123,41 @@ async def test_an_app_cannot_submit_or_schedule_for_another(http: Http) -> None:
     assert (await http.get("apps/two/api/v1/schedules/daily")).status_code == 404
     assert (await http.get("apps/two/api/v1/schedules")).json()["items"] == []
     assert [each["schedule_id"] for each in (await http.get("apps/one/api/v1/schedules")).json()["items"]] == ["daily"]
+
+
+@pytest.fixture
+async def moved(store: Store, http: Http) -> str:
+    """A schedule that app one declares and that ran there, and that was then moved to app two and ran there."""
+    declared = Declared("nightly", Terms("only", b"{}", "0 3 * * *", user="ann"))
+    await declare(store, [declared], one().code.definitions(), get_encryptor(""))
+    terms = {"pipeline": "second", "cron": "0 3 * * *", "user_id": "ann"}
+    answers = [
+        await http.post("apps/one/api/v1/schedules/nightly/run"),
+        await http.put("api/v1/schedules/nightly", json=terms, headers={"If-Match": '"1"'}),
+        await http.post("apps/two/api/v1/schedules/nightly/run"),
+    ]
+    assert [each.status_code for each in answers] == [202, 200, 202]
+    return "nightly"
+
+
+async def test_an_app_does_not_see_the_runs_that_a_schedule_had_in_another(http: Http, moved: str) -> None:
+    async def listed(path: str) -> list[int]:
+        return [each["version"] for each in (await http.get(path)).json()["items"]]
+
+    [listing] = (await http.get("apps/two/api/v1/schedules?runs=9")).json()["items"]
+
+    assert await listed(f"api/v1/schedules/{moved}/runs") == [2, 1]
+    assert await listed(f"apps/two/api/v1/schedules/{moved}/runs") == [2]
+    assert [each["version"] for each in listing["runs"]] == [2]
+    assert len((await http.get(f"apps/two/api/v1/job_config/{moved}/status")).json()["items"]) == 1
+
+
+async def test_a_reset_does_not_move_a_schedule_to_another_app(http: Http, moved: str) -> None:
+    refused = await http.post(f"apps/two/api/v1/schedules/{moved}/reset")
+    kept = (await http.get(f"api/v1/schedules/{moved}")).json()
+
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "pipeline")
+    assert (kept["version"], kept["pipeline"]) == (2, "second")
 
 
 @pytest.mark.parametrize("path", ["apps/three/api/v1/jobs", "apps/one/api/v1/keys", "apps/one/jobs", "apps/one/"])

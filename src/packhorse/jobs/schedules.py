@@ -176,7 +176,7 @@ async def _runs_to_json(
 async def _seen_versions(services: Services, caller: Caller, runs: Sequence[Run]) -> Container[int]:
     """The versions of these runs that the caller may see."""
     versions = [run.version for run in runs]
-    if caller.user is None or not runs:
+    if not runs or (caller.user is None and not caller.app):
         return versions
     newest, size = max(versions), max(versions) - min(versions) + 1
     found = await records.revisions(services.store, caller.tenant, runs[0].schedule, before=newest + 1, limit=size)
@@ -352,7 +352,11 @@ async def _commit(
         if move is None:
             assert found is not None
             return Move(found, found)
-        caller.acting_for(move.after.terms.user)  # an older version, or the code, may have been for somebody else
+        # An older version, or the code, may have been for another user, or run a pipeline of another app.
+        caller.acting_for(move.after.terms.user)
+        if not caller.sees_pipeline(move.after.terms.pipeline):
+            message = "The schedule would run a pipeline of another app"
+            raise invalid(NOT_VALID, [{"field": "pipeline", "message": message}])
         is_new = move.after.ended_at is None and (found is None or found.ended_at is not None)
         fence = await _fence(services, caller.tenant) if is_new else None
         if is_trial:
