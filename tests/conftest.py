@@ -19,7 +19,7 @@ from packhorse import log
 from tests import batches, tiers
 
 TESTS = Path(__file__).parent
-WAITING = ("journey", "cli", "apps", "examples", "web", "docs", "deploy", "bench")
+WAITING = ("journey", "cli", "apps", "examples", "web", "docs", "deploy", "bench", "sources")
 """Whose tests mostly wait, for processes, leases and ticks."""
 LONG = (
     "docs/test_tutorial.py",

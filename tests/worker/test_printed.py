@@ -12,7 +12,7 @@ import pytest
 from packhorse.core import json
 from packhorse.core.redaction import MASK, redact
 from packhorse.define.registry import load
-from packhorse.worker.child import shared
+from packhorse.worker.child import serve_async
 from packhorse.worker.child.messages import Document, FromChild, Made, Moved, Returned, Run, Said
 from packhorse.worker.process import LOG_RATE, READ, Child, _Output
 from packhorse.worker.reporter import LINE
@@ -58,14 +58,14 @@ def test_the_end_of_a_long_line_is_no_line_of_its_own(size: int) -> None:
 @pytest.mark.parametrize("writes", [[LONG, "\n", "next", "\n", "\n"], [f"{LONG}\nnext\n\n"], [LONG, "\nnext\n\n"]])
 def test_the_same_holds_where_stages_share_a_process(writes: list[str]) -> None:
     ear = Ear()
-    output = shared._Attributed(cast(Any, ear), cast(Any, None))
-    token = shared._running.set(RUN)
+    output = serve_async._Attributed(cast(Any, ear), cast(Any, None))
+    token = serve_async._running.set(RUN)
 
     try:
         for text in writes:
             output.write(text)
     finally:
-        shared._running.reset(token)
+        serve_async._running.reset(token)
 
     assert "".join(ear.lines[:-2]) == LONG
     assert ear.lines[-2:] == ["next", ""]
@@ -74,15 +74,15 @@ def test_the_same_holds_where_stages_share_a_process(writes: list[str]) -> None:
 
 def test_lines_of_one_write_share_messages_where_stages_share_a_process() -> None:
     ear = Ear()
-    output = shared._Attributed(cast(Any, ear), cast(Any, None))
-    token = shared._running.set(RUN)
+    output = serve_async._Attributed(cast(Any, ear), cast(Any, None))
+    token = serve_async._running.set(RUN)
 
     try:
-        output.write("\n" * 2 * shared.LONGEST)
+        output.write("\n" * 2 * serve_async.LONGEST)
     finally:
-        shared._running.reset(token)
+        serve_async._running.reset(token)
 
-    assert ear.lines == [""] * 2 * shared.LONGEST
+    assert ear.lines == [""] * 2 * serve_async.LONGEST
     assert ear.messages <= 3
 
 
@@ -102,15 +102,15 @@ def test_a_line_is_not_cut_within_a_secret(at: int) -> None:
 @pytest.mark.parametrize("at", range(len(SECRET) + 1))
 def test_nor_is_it_where_stages_share_a_process(at: int) -> None:
     ear = Ear()
-    output = shared._Attributed(cast(Any, ear), cast(Any, None))
-    token = shared._running.set(RUN)
+    output = serve_async._Attributed(cast(Any, ear), cast(Any, None))
+    token = serve_async._running.set(RUN)
 
     try:
-        output.write("x" * (shared.LONGEST - at) + f"{SECRET} and on\n")
+        output.write("x" * (serve_async.LONGEST - at) + f"{SECRET} and on\n")
         output.write(LONG + SECRET[:at])
         output.write(f"{SECRET[at:]} and on\n")
     finally:
-        shared._running.reset(token)
+        serve_async._running.reset(token)
 
     said = [redact(line, [SECRET]) for line in ear.lines]
     assert "".join(said).count(MASK) == 2

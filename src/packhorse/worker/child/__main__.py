@@ -33,7 +33,7 @@ def main() -> None:
     if mode == "shared":
         import asyncio  # takes a fifth of the start of a process, and one at a time needs none
 
-        from packhorse.worker.child.shared import Shared
+        from packhorse.worker.child.serve_async import Shared
 
         asyncio.run(Shared(code, link).serve())
     else:
