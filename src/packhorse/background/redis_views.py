@@ -27,6 +27,8 @@ WAIT = 2.0  # seconds without a change after which what expires soon is written 
 PAUSE = 0.2  # seconds between two looks: how long the view is behind
 HOLD = 10.0  # seconds after which another worker takes over from one that died
 PAGE = 20  # jobs written in one step
+BYTES = 262_144  # of commands in one step, unless a single command is larger
+PERIOD = 2.0  # seconds between two writes of a job's log, samples and results while its status stays the same
 MEMBERS = 200  # of a set, looked through in one step
 WEEK, DAY, HOUR = 604_800, 86_400, 3600
 STREAM = "10000"  # entries kept in each stream
@@ -64,6 +66,8 @@ class Shown(NamedTuple):
     job: Job
     document: JobDocument
     results: Mapping[TaskId, Result]
+    is_full: bool
+    """Whether to write the log, samples and results, too: otherwise lines and samples are empty."""
     lines: Sequence[Line]
     samples: Sequence[Sample]
 
@@ -81,7 +85,6 @@ class View:
 
     name: str
     lasts: int  # seconds for which a job is shown after its last change
-    has_usage = False  # whether it shows the log and the samples of a job
 
     def __init__(self) -> None:
         self.stages: Sequence[str] = ()
@@ -101,6 +104,18 @@ class View:
 
     def show(self, shown: Shown, before: Sequence[Any], now: float, *, is_rebuild: bool) -> Iterator[Command]:
         raise NotImplementedError
+
+    def is_full(self, job: Job, before: Sequence[Any], now: float) -> bool:  # noqa: ARG002 (a view may need them)
+        """Whether to write the log, samples and results of a job now."""
+        return False
+
+    def show_all(self, shown: Shown, now: float) -> Iterator[list[Command]]:  # noqa: ARG002 (a view may need them)
+        """The log, samples and results of a job, in groups of commands that belong together."""
+        yield from ()
+
+    def late(self, now: float) -> list[str]:  # noqa: ARG002 (a view may need it)
+        """Jobs whose log, samples and results were not written at their last change, and are due now."""
+        return []
 
     def old(self, job_id: str) -> Command:
         """What to read of the view before a job that is gone is dropped."""
@@ -177,12 +192,14 @@ def _add(stream: str, **fields: str) -> Command:
 class VideoView(View):
     name = "video"
     lasts = DAY
-    has_usage = True
 
     def __init__(self) -> None:
         super().__init__()
         self._day = ""
         self._today = 0
+        self._written: dict[str, float] = {}
+        """When the log, samples and results of a job were written, for the last seconds."""
+        self._late: set[str] = set()
 
     def signs(self) -> list[str]:
         return [*(f"jobs:{name}" for name in SETS), "stats:total_jobs", "stats:processed_today"]
@@ -204,8 +221,7 @@ class VideoView(View):
 
     def show(self, shown: Shown, before: Sequence[Any], now: float, *, is_rebuild: bool) -> Iterator[Command]:
         job, id = shown.job, shown.job.id
-        state = shape.video_status(job.status)
-        place = state if job.status.is_terminal else "active"
+        place = _place(job)
         was = dict(zip(SETS, before[:3], strict=True))
         yield from (["SREM", f"jobs:{name}", id] for name in SETS if was[name] and name != place)
         if not was[place]:
@@ -235,30 +251,49 @@ class VideoView(View):
             texts = [None if each is None else each.decode() for each in old]
             for message in () if is_quiet else shape.video_messages(texts, fields, stage["message"] or "", error):
                 yield ["publish", f"progress:{id}", message]
-        yield from self._beside(shown, until, now)
 
-    def _beside(self, shown: Shown, until: str, now: float) -> Iterator[Command]:
-        job, id = shown.job, shown.job.id
-        values = {name: json.encode(each).decode() for name, each in stage_values(job, shown.results).items()}
-        for key in (f"result:{id}", f"output:{id}", f"metrics:{id}:duration"):  # a retry may have dropped them
-            yield ["DEL", key]
-        if values:
-            yield from _hash(f"result:{id}", values, until)
+    def is_full(self, job: Job, before: Sequence[Any], now: float) -> bool:
+        found = [job.stage_status(name) for name in job.plan.index]
+        statuses = [None if each is TaskStatus.SKIPPED else shape.video_status(each).encode() for each in found]
+        is_same = before[SETS.index(_place(job))] and statuses == [old[0] for old in before[3:]]
+        if is_same and self._written.get(job.id, 0.0) + PERIOD > now:
+            self._late.add(job.id)
+            return False
+        self._late.discard(job.id)
+        self._written[job.id] = now
+        return True
+
+    def late(self, now: float) -> list[str]:
+        self._written = {id: at for id, at in self._written.items() if at + PERIOD > now}
+        due = self._late - self._written.keys()
+        self._late -= due
+        return sorted(due)
+
+    def show_all(self, shown: Shown, now: float) -> Iterator[list[Command]]:
+        job, id, ends = shown.job, shown.job.id, self.ends(shown.job, now)
+        if ends <= now:
+            return
+        until = f"{ends:.0f}"
+        results: list[Command] = [["DEL", f"result:{id}"]]  # a retry may have dropped them
+        for name, value in stage_values(job, shown.results).items():
+            results += _hash(f"result:{id}", {name: json.encode(value).decode()}, until)
+        yield results
+        output: list[Command] = [["DEL", f"output:{id}"], ["DEL", f"metrics:{id}:duration"]]
         files = [shown.document["result_object_keys"].get(plan.name) for plan in job.plan.sinks]
         found = next((each for each in files if each), None)
         if found is not None:
-            yield ["SET", f"output:{id}", found if isinstance(found, str) else found[0], "EXAT", until]
-        if shown.lines:
-            yield ["SET", f"log:{id}", shape.video_log(shown.lines, LOG_SIZE), "EXAT", until]
+            output.append(["SET", f"output:{id}", found if isinstance(found, str) else found[0], "EXAT", until])
         took = shown.document["duration_ms"]
         if took is not None:
-            yield ["SET", f"metrics:{id}:duration", str(took), "EXAT", until]
+            output.append(["SET", f"metrics:{id}:duration", str(took), "EXAT", until])
+        yield output
+        if shown.lines:
+            yield [["SET", f"log:{id}", shape.video_log(shown.lines, LOG_SIZE), "EXAT", until]]
         last = max((each.at for each in shown.samples), default=0.0)
         if last + HOUR > now:
             for what, each in shape.video_samples(shown.samples, SAMPLES).items():
-                yield ["DEL", f"metrics:{id}:{what}"]
-                yield ["RPUSH", f"metrics:{id}:{what}", *each]
-                yield ["EXPIREAT", f"metrics:{id}:{what}", f"{last + HOUR:.0f}"]
+                key = f"metrics:{id}:{what}"
+                yield [["DEL", key], ["RPUSH", key, *each], ["EXPIREAT", key, f"{last + HOUR:.0f}"]]
 
     def bookmark(self) -> dict[str, str]:
         return {"day": self._day, "today": str(self._today)}
@@ -278,6 +313,15 @@ class VideoView(View):
 
 def _hash(key: str, fields: Mapping[str, str], until: str) -> list[Command]:
     return [["HSET", key, *(text for pair in fields.items() for text in pair)], ["EXPIREAT", key, until]]
+
+
+def _place(job: Job) -> str:
+    """The set that a job is in."""
+    return shape.video_status(job.status) if job.status.is_terminal else "active"
+
+
+def _size(commands: Sequence[Command]) -> int:
+    return sum(len(text) if text.isascii() else len(text.encode()) for command in commands for text in command)
 
 
 def _day(at: float) -> str:
@@ -327,7 +371,7 @@ class RedisViews:
         if changed is None:
             found = await self._rebuild(view, prefix, cursor)
         else:
-            await self._show_changed(view, prefix, changed)
+            await self._show_changed(view, prefix, {*changed, *view.late(now)})
             found = cursor
         if found is not None and found != since:
             await self._write(view, prefix, bookmark={"cursor": str(found), "prefix": prefix})
@@ -441,27 +485,50 @@ class RedisViews:
         if not jobs:
             return
 
+        jobs = [job for job in jobs if not job.is_purging]
+        asked = {job.id: view.needs(job) for job in jobs}
+        _, answers = await self._write(view, prefix, [command for needs in asked.values() for command in needs])
+        answer = iter(answers)
+        before = {id: [next(answer) for _ in needs] for id, needs in asked.items()}
+        now = self._store.now()
+        full = {job.id for job in jobs if view.is_full(job, before[job.id], now)}
+
         async def read(some: Sequence[Job]) -> list[Shown]:
-            return await self._read_all(some, has_usage=view.has_usage)
+            return await self._read_all(some, full)
 
-        shown = await read_readable(read, [job for job in jobs if not job.is_purging])
-        asked = [view.needs(each.job) for each in shown]
-        _, answers = await self._write(view, prefix, [command for needs in asked for command in needs])
-        now, commands, at = self._store.now(), list[Command](), 0
-        for each, needs in zip(shown, asked, strict=True):
-            before = answers[at : at + len(needs)]
-            at += len(needs)
-            commands += view.show(each, before, now, is_rebuild=is_rebuild)
-        await self._write(view, prefix, commands, view.bookmark())
+        steps = list[tuple[list[Command], dict[str, str]]]()
+        for each in await read_readable(read, jobs):
+            main = list(view.show(each, before[each.job.id], now, is_rebuild=is_rebuild))
+            groups = list(view.show_all(each, now)) if each.is_full else []
+            steps.append((main, view.bookmark()))
+            for group in groups:
+                parts = [group] if _size(group) <= BYTES else [[command] for command in group]
+                steps += [(part, view.bookmark()) for part in parts]
+        await self._write_steps(view, prefix, steps)
 
-    async def _read_all(self, jobs: Sequence[Job], *, has_usage: bool) -> list[Shown]:
+    async def _write_steps(
+        self, view: View, prefix: str, steps: Sequence[tuple[list[Command], dict[str, str]]]
+    ) -> None:
+        """Write as many steps at a time as ``BYTES`` allows, each together with its bookmark."""
+        commands, bookmark, size = list[Command](), dict[str, str](), 0
+        for step, fields in steps:
+            more = _size(step)
+            if commands and size + more > BYTES:
+                await self._write(view, prefix, commands, bookmark)
+                commands, size = [], 0
+            commands, bookmark, size = commands + step, fields, size + more
+        if commands:
+            await self._write(view, prefix, commands, bookmark)
+
+    async def _read_all(self, jobs: Sequence[Job], full: Collection[str]) -> list[Shown]:
         ids, store = [job.id for job in jobs], self._store
         specs, results, progress = await store.specs(ids), await store.results(ids), await store.progress(ids)
         found = []
         for job in jobs:
             of_job = results.get(job.id, {})
             document = job_to_json(job, specs.get(job.id), of_job, progress.get(job.id, {}))
-            lines = await store.lines(job.id, limit=LOG_LINES, newest=True) if has_usage else ()
-            samples = await store.samples(job.id) if has_usage else ()
-            found.append(Shown(job, document, of_job, lines, samples))
+            is_full = job.id in full
+            lines = await store.lines(job.id, limit=LOG_LINES, newest=True) if is_full else ()
+            samples = await store.samples(job.id) if is_full else ()
+            found.append(Shown(job, document, of_job, is_full, lines, samples))
         return found

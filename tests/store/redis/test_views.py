@@ -19,6 +19,7 @@ from packhorse.factory import check
 from packhorse.schemas.redis_views import user_name
 from packhorse.settings import Settings
 from packhorse.settings import redis_views as parse_views
+from packhorse.store.base import Report
 from packhorse.store.collections import workers
 from packhorse.store.collections.workers import Machine, publish_definitions
 from packhorse.store.redis import RedisStore
@@ -456,6 +457,56 @@ async def test_results_of_stages_that_a_retry_drops_leave_the_view(
     assert before == (["hash", "string", "string"], found.key)
     assert [raw.exists(name) for name in names] == [0, 0, 0]
     assert raw.smembers(f"{place}jobs:active") == {id}
+
+
+async def test_progress_writes_the_log_every_two_seconds_at_most(
+    timed_redis: RedisStore, raw: redis.Redis, place: str, clock: Any
+) -> None:
+    store, logs = timed_redis, list[int]()
+    await publish_definitions(store, [defined("video", SHOTS)])
+    duty, claimed = RedisViews(store, {"video": place}, "w"), await started(store, SHOTS)
+    key = f"{place}log:{claimed.job.id}"
+
+    async def look(*reports: Report) -> None:
+        await store.log([line(claimed.job, "hello")], keep=100)
+        await store.report(reports)
+        await duty.tick()
+        logs.append(str(raw.get(key)).count("hello"))
+
+    await look()
+    await look(report(claimed, 25))
+    assert raw.get(f"{place}job:{claimed.job.id}:processor:cut:current") == "25"
+    clock.forward(2.0)
+    await duty._follow(*duty._kept[0])  # without a change
+    logs.append(str(raw.get(key)).count("hello"))
+    await look(report(claimed, 50))
+    await fail(store, claimed)
+    await look()
+
+    assert logs == [1, 1, 2, 2, 4]
+
+
+async def test_a_step_of_a_view_has_a_limited_size(
+    store: RedisStore, views: Views, raw: redis.Redis, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, write, sizes = list[str](), store.write_view, list[int]()
+    for _ in range(3):
+        claimed = await started(store, SHOTS)
+        await finish(store, claimed, Result(json.dumps({"text": "é" * 50_000}, ensure_ascii=False).encode()))
+        ended.append((await cancel(store, claimed.job.id)).id)
+
+    async def write_view(*args: Any, **options: Any) -> Any:
+        sizes.append(sum(len(text.encode()) for command in (*args, ())[3] for text in command))
+        return await write(*args, **options)
+
+    monkeypatch.setattr(store, "write_view", write_view)
+
+    await views("video").tick()
+
+    assert sum(sizes) > 300_000
+    assert max(sizes) <= 262_144
+    assert [len(json.loads(raw.hget(f"{place}result:{id}", "cut") or "")["text"]) for id in ended] == [50_000] * 3
+    assert raw.get(f"{place}stats:processed_today") == "3"
 
 
 # settings
