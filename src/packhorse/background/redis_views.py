@@ -421,7 +421,7 @@ class RedisViews:
 
     async def _rebuild(self, view: View, prefix: str, cursor: int) -> int | None:
         """Show all jobs, and between pages what has changed since ``cursor``: a rebuild may take longer than the feed
-        keeps its entries. Return how far the view is; None if entries were lost all the same."""
+        keeps its entries. Return how far the view is; None if the feed lost entries anyway."""
         is_whole = True
         async for _ in self._rebuild_pages(view, prefix):
             cursor, changed = await self._store.changed_jobs(cursor)
