@@ -170,7 +170,7 @@ async def other_prefixes(settings: Settings) -> list[str]:
     return found
 
 
-async def install_views(settings: Settings, script: str | None) -> None:
+async def run_app_sql(settings: Settings, script: str | None) -> None:
     """Run the SQL file that the app declares, on PostgreSQL only. A failure is logged: jobs do without it.
 
     The worker runs this SQL of the app with the store's role, on connections of its own. It reads the file and does not
@@ -185,9 +185,9 @@ async def install_views(settings: Settings, script: str | None) -> None:
     store = PostgresStore(address_from(settings.store))
     try:
         if await store.install(package, _read_script(_folder_of(settings.app), script)):
-            log.views_installed(package)
+            log.app_sql_ran(package)
     except StoreError as error:
-        log.views_missing(package, str(error))
+        log.app_sql_failed(package, str(error))
     except (OSError, ImportError, ValueError) as error:  # UnicodeDecodeError is a ValueError
         log.script_refused(package, str(error))
     finally:

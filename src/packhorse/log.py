@@ -128,13 +128,13 @@ class Log:
         sentence = "worker {worker} serves {slots} from store {store}"
         _say(INFO, "worker_started", sentence, worker=worker, slots=slots, store=store)
 
-    def views_installed(self, package: str) -> None:
-        _say(INFO, "views_installed", "ran the SQL file of {package}", package=package)
+    def app_sql_ran(self, package: str) -> None:
+        _say(INFO, "app_sql_ran", "ran the SQL file of {package}", package=package)
 
-    def views_missing(self, package: str, reason: str) -> None:
+    def app_sql_failed(self, package: str, reason: str) -> None:
         sentence = "views or indexes of {package} are missing or old: {reason}. "
         sentence += "Run a worker once with a role that may create them"
-        _say(WARNING, "views_missing", sentence, package=package, reason=reason)
+        _say(WARNING, "app_sql_failed", sentence, package=package, reason=reason)
 
     def redis_view_refused(self, view: str, prefix: str, owner: str, command: str) -> None:
         """``command``: what makes this deployment the owner."""

@@ -29,7 +29,8 @@ from packhorse.outbound.addresses import Allow
 
 REDIS_PREFIX = "packhorse:"  # default prefix of every key in Redis
 DEVELOPMENT, PRODUCTION = "development", "production"
-ENVIRONMENTS = {DEVELOPMENT: {"prefix": "dev:", "port": "3003"}, PRODUCTION: {"prefix": "prod:", "port": "3002"}}
+DEV_PORT = 3003  # of `packhorse dev`, with or without an environment
+ENVIRONMENTS = {DEVELOPMENT: {"prefix": "dev:", "port": str(DEV_PORT)}, PRODUCTION: {"prefix": "prod:", "port": "3002"}}
 """The defaults that `PACKHORSE_ENV` changes. Without it they are those of `Settings`."""
 REDIS = "redis"  # the value of `store` with which the address comes from the variables below
 REDIS_SCHEMES = ["unix"] + [
@@ -183,7 +184,7 @@ class Settings:
     env: str = _setting(
         "",
         "development or production: sets the defaults of prefix and port, and the file that is read before .env "
-        "(.env.development, .env.production). dev is always development",
+        "(.env.development, .env.production)",
         environment,
     )
     store: str = _setting(
@@ -225,7 +226,7 @@ class Settings:
     metrics_host: str = _setting(
         "127.0.0.1", "Address of a worker's own /metrics endpoint. Metrics need no key: choose a private address"
     )
-    port: int = _setting(3002, "Port to listen on. Default in development 3003", port)
+    port: int = _setting(3002, "Port to listen on. Default in development, and of dev: 3003", port)
     keyless: bool = _setting(False, "Serve without API keys, to this machine only, as dev does", flag)
     trust_proxy: str = _setting(
         "", "Addresses or networks of proxies whose X-Forwarded-For is trusted, such as 10.0.0.0/8", proxies

@@ -6,13 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
-from packhorse.cli.commands.processes import find_app
+from packhorse.cli.commands import processes
+from packhorse.cli.commands.processes import find_app, with_dev_port
 from packhorse.cli.options import SAMPLE
 from packhorse.client import LOCAL, Client, Json
 from packhorse.client.server import Server
@@ -266,6 +269,40 @@ def test_production_and_development_have_a_port_each_and_prefixes_keep_them_apar
     assert (unset.port, production.port, development.port) == (3002, 3002, 3003)
     assert LOCAL.endswith(f":{development.port}")
     assert (unset.prefix, production.prefix, development.prefix) == ("packhorse:", "prod:", "dev:")
+
+
+@pytest.mark.parametrize(
+    ("env", "port"),
+    [({}, 3003), ({"PACKHORSE_ENV": "development"}, 3003), ({"PACKHORSE_ENV": "production"}, 3003),
+     ({"PACKHORSE_PORT": "3002"}, 3002)],
+)  # fmt: skip
+def test_dev_changes_the_port_only(tmp_path: Path, env: dict[str, str], port: int) -> None:
+    others = load(env=env, folder=tmp_path)
+
+    assert with_dev_port(others).settings == replace(others.settings, port=port)
+
+
+def test_what_dev_starts_has_the_environment_of_a_script_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PACKHORSE_ENV", raising=False)
+    started: list[Mapping[str, str]] = []
+    prefixes: list[str] = []
+
+    async def run(self: processes.Dev) -> int:
+        prefixes.append(self._settings.prefix)
+        return 0
+
+    monkeypatch.setattr(processes, "Kept", lambda *given: started.append(given[3]))
+    monkeypatch.setattr(processes, "require_free_port", lambda *_: None)
+    monkeypatch.setattr(processes.Dev, "run", run)
+
+    processes.dev("one.py")
+
+    assert prefixes == [load().settings.prefix] == ["packhorse:"]
+    assert len(started) == 2
+    assert not any("PACKHORSE_ENV" in each for each in started)
 
 
 @pytest.mark.parametrize(

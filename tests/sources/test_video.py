@@ -88,7 +88,7 @@ def keys(server: Valkey) -> set[str]:
 
 
 def test_development_runs_by_the_variables_of_section_9(house: House, server: Valkey) -> None:
-    house.start("dev", "momentry.py", env={**UNLIMITED, "REDIS_PASSWORD": PASSWORD})
+    house.start("dev", "momentry.py", env={**UNLIMITED, "PACKHORSE_ENV": "development", "REDIS_PASSWORD": PASSWORD})
     until(lambda: os.path.exists(house.output) and house.said(f"momentry.py runs at {house.url}"))
 
     job = house.ask("submit", "variables", "--wait", "--json").json

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from packhorse.errors import StoreUnavailable
-from packhorse.factory import install_views
+from packhorse.factory import run_app_sql
 from packhorse.settings import Settings
 from packhorse.store.postgres import PostgresStore
 from packhorse.store.postgres.connection import SQL, address_from
@@ -161,7 +161,7 @@ async def test_a_worker_goes_on_without_views_that_cannot_be_made(
     url: str, pg: PostgresStore, app: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "packhorse"):
-        await install_views(Settings(store=url, app=app), "postgres.sql")
+        await run_app_sql(Settings(store=url, app=app), "postgres.sql")
 
     assert "views or indexes of scripted are missing or old" in caplog.text
 
@@ -171,10 +171,10 @@ async def test_a_file_that_the_app_does_not_declare_does_not_run(
 ) -> None:
     (tmp_path / "scripted" / "postgres.sql").write_text(SCRIPT)
 
-    await install_views(Settings(store=url, app=app), None)
+    await run_app_sql(Settings(store=url, app=app), None)
 
     assert await raw.fetchval("SELECT to_regclass('made')") is None
-    await install_views(Settings(store=url, app=app), "postgres.sql")
+    await run_app_sql(Settings(store=url, app=app), "postgres.sql")
     assert await raw.fetchval("SELECT n FROM made") == 1
 
 
@@ -199,7 +199,7 @@ async def test_a_file_that_cannot_be_trusted_or_read_is_refused_and_the_worker_g
     script.chmod(mode)
     (tmp_path / "outside.sql").write_text(SCRIPT)
 
-    await install_views(Settings(store=url, app=app), name)
+    await run_app_sql(Settings(store=url, app=app), name)
 
     assert why in caplog.text
     assert await raw.fetchval("SELECT to_regclass('made')") is None
@@ -217,7 +217,7 @@ async def test_an_app_declares_its_file(tmp_path: Path) -> None:
 
 
 async def test_another_store_has_no_views(tmp_path: Path, app: str, caplog: pytest.LogCaptureFixture) -> None:
-    await install_views(Settings(store=f"sqlite://{tmp_path}/store.db", app=app), "postgres.sql")
+    await run_app_sql(Settings(store=f"sqlite://{tmp_path}/store.db", app=app), "postgres.sql")
 
     assert caplog.text == ""
     assert not (tmp_path / "store.db").exists()

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from packhorse import log
@@ -18,13 +19,12 @@ from packhorse.cli.reloader import Watched
 from packhorse.cli.supervisor import Kept
 from packhorse.define.validation import list_some
 from packhorse.errors import AppMissing, BlobUnavailable, PackhorseError, SeveralApps
-from packhorse.factory import install_views, open_both, publish_destination, redis_prefix
+from packhorse.factory import open_both, publish_destination, run_app_sql
 from packhorse.host import StageUser, hide_settings, require_free_port
 from packhorse.jobs.deployment import PATIENCE
 from packhorse.plurals import plural
 from packhorse.settings import (
-    DEVELOPMENT,
-    ENVIRONMENTS,
+    DEV_PORT,
     PREFIX,
     Loaded,
     Settings,
@@ -90,7 +90,7 @@ async def work(settings: Settings) -> None:
         described = await describe(settings.app, StageUser.find(settings.stage_user))
         worker = Worker(store, blobs, settings, described, published)
         # In the background: an index of a large table can take minutes, and jobs do not need it.
-        views = asyncio.create_task(install_views(settings, described.postgres))
+        sql = asyncio.create_task(run_app_sql(settings, described.postgres))
         stop, hurry = asyncio.Event(), asyncio.Event()
 
         def told_to_stop() -> None:
@@ -103,8 +103,8 @@ async def work(settings: Settings) -> None:
             with serve_status(worker, settings):
                 await worker.run(stop, hurry)
         finally:
-            views.cancel()
-            await asyncio.wait([views])
+            sql.cancel()
+            await asyncio.wait([sql])
     finally:
         await store.close()
         await blobs.close()
@@ -129,12 +129,19 @@ def dev(*files: str, port: str | None = None, places: Places = Places()) -> int:
             in this folder that makes an App, else the built-in sample. Each of several files gets its own worker.
         port: Port to listen on: 3003 unless given here or in the settings.
     """
-    loaded = settings_from(places, port=port, env=DEVELOPMENT)
+    loaded = with_dev_port(settings_from(places, port=port))
     settings = loaded.settings
     require_free_port(settings.host, settings.port)
     drain = ["--drain", DRAIN] if loaded.origins["drain"] == "default" else []
     apps = list(dict.fromkeys(files)) or [settings.app or find_app(Path())]
     return asyncio.run(Dev(loaded, apps, flags_of(places), drain).run())
+
+
+def with_dev_port(loaded: Loaded) -> Loaded:
+    """The port of `dev` where nobody names one. Nothing else differs from other commands in this folder."""
+    if not loaded.origins["port"].startswith("default"):
+        return loaded
+    return replace(loaded, settings=replace(loaded.settings, port=DEV_PORT))
 
 
 def find_app(folder: Path) -> str:
@@ -163,7 +170,7 @@ class Dev:
         self._user = StageUser.find(settings.stage_user)
         self._over = asyncio.Event()
         self._url = f"http://{settings.host}:{settings.port}"
-        env = {**os.environ, f"{PREFIX}ENV": DEVELOPMENT, f"{PREFIX}OUTBOUND_ALLOW": dev_allow(settings)}
+        env = {**os.environ, f"{PREFIX}OUTBOUND_ALLOW": dev_allow(settings)}
         self._serve = Kept("serve", ["serve", "--keyless", "--port", str(settings.port), *flags], forward, env)
         self._workers = {
             app: Kept("worker" if len(apps) == 1 else f"worker {app}", ["worker", app, *drain, *flags], forward, env)
@@ -219,9 +226,7 @@ class Dev:
             await asyncio.sleep(KNOCK)
         apps = ", ".join(self._workers)
         forward("dev", f"{apps} {plural(len(self._workers), 'runs', 'run')} at {url}; press Ctrl-C to stop")
-        if redis_prefix(self._settings) == ENVIRONMENTS[DEVELOPMENT]["prefix"]:
-            forward("dev", "its keys in Redis begin with dev: (other commands use them with PACKHORSE_ENV=development)")
-        if str(port) != ENVIRONMENTS[DEVELOPMENT]["port"]:
+        if port != DEV_PORT:
             forward("dev", f"commands in this folder use it; in other folders, first run: export PACKHORSE_URL={url}")
 
     async def _watch(self, app: str, loaded: Sequence[str]) -> None:
