@@ -12,7 +12,7 @@ from packhorse.core.models import Event, Failure, Firing, Job, Result, Spec, Sta
 from packhorse.core.plan import Path, Plan
 from packhorse.errors import CorruptRecord, SchemaTooNew
 
-VERSION = 1  # Version of the stored state. A reader refuses a newer one.
+VERSION = 2  # Version of the stored state. A reader refuses a newer one. 2: Redis leaves fields and names out.
 ANY = "*"  # a path step that matches every element of a list or every value of a mapping
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)  # UnicodeDecodeError comes from an invalid byte inside a string

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 
+from packhorse.core import json
 from packhorse.core.models import Job
 from packhorse.core.plan import DEFAULT_KEEP, Status
 from packhorse.errors import CorruptRecord, SchemaTooNew
@@ -98,10 +99,35 @@ async def test_a_field_that_cannot_be_read_is_told_with_its_job(
 
 async def test_a_state_of_a_newer_packhorse_is_not_half_understood(redis_store: RedisStore, damage: Damage) -> None:
     job = await submit(redis_store)
-    damage.replace(job, "[1,", "[9,")
+    damage.replace(job, "[2,", "[9,")
 
     with pytest.raises(SchemaTooNew):
         await redis_store.get([job.id])
+
+
+async def test_a_version_that_would_misread_a_job_leaves_it_to_a_newer_one(
+    redis_store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 1 expects fields that are left out now: it would drop the job from its queue."""
+    job = await submit(redis_store)
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(json, "VERSION", 1)
+        with pytest.raises(SchemaTooNew):
+            await redis_store.get([job.id])
+        assert await claim(redis_store) == []
+
+    assert [each.job.id for each in await claim(redis_store)] == [job.id]
+
+
+async def test_a_job_of_version_1_is_read_and_claimed(redis_store: RedisStore, damage: Damage) -> None:
+    job = await submit(redis_store)
+    damage.replace(job, "[2,", "[1,")
+    damage.spoil(job, b"0", "priority")
+    damage.spoil(job, str(job.created_at).encode(), "not_before")
+
+    assert await redis_store.get([job.id]) == [job]
+    assert [each.job.id for each in await claim(redis_store)] == [job.id]
 
 
 async def test_jobs_of_a_newer_packhorse_are_left_in_their_queue_and_hide_nobody(
@@ -109,13 +135,13 @@ async def test_jobs_of_a_newer_packhorse_are_left_in_their_queue_and_hide_nobody
 ) -> None:
     first, second, third, fourth = await submit_many(redis_store, 4)
     for job in (first, third):
-        damage.replace(job, "[1,", "[9,")
+        damage.replace(job, "[2,", "[9,")
 
     claims = [await claim(redis_store, 1), await claim(redis_store, 1), await claim(redis_store, 1)]
 
     assert [[claimed.job.id for claimed in found] for found in claims] == [[second.id], [fourth.id], []]
     for job in (first, third):
-        damage.replace(job, "[9,", "[1,")
+        damage.replace(job, "[9,", "[2,")
     assert [claimed.job.id for claimed in await claim(redis_store)] == [first.id, third.id]
 
 

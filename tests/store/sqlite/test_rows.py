@@ -73,7 +73,7 @@ async def test_a_list_goes_round_what_cannot_be_read_and_does_not_end_early(stor
 
 async def test_a_state_of_a_newer_packhorse_is_not_half_understood(store: SqliteStore) -> None:
     job = await submit(store)
-    await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[1,', '[9,') WHERE id = ?", job.id)
+    await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[2,', '[9,') WHERE id = ?", job.id)
 
     with pytest.raises(SchemaTooNew):
         await store.get([job.id])
@@ -81,12 +81,12 @@ async def test_a_state_of_a_newer_packhorse_is_not_half_understood(store: Sqlite
 
 async def test_a_job_of_a_newer_packhorse_is_left_in_its_queue_for_a_newer_worker(store: SqliteStore) -> None:
     job = await submit(store)
-    await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[1,', '[9,') WHERE id = ?", job.id)
+    await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[2,', '[9,') WHERE id = ?", job.id)
 
     claims = await claim_all(store)
 
     assert claims == []
-    await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[9,', '[1,') WHERE id = ?", job.id)
+    await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[9,', '[2,') WHERE id = ?", job.id)
     assert [claimed.job.id for claimed in await claim_all(store)] == [job.id]
 
 
@@ -96,7 +96,7 @@ async def test_a_claim_looks_past_so_many_of_a_newer_packhorse(
     monkeypatch.setattr(claim, "PASSED", 3)
     *newer, last = await submit_many(store, 4)
     for job in newer:
-        await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[1,', '[9,') WHERE id = ?", job.id)
+        await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[2,', '[9,') WHERE id = ?", job.id)
 
     assert await claim_all(store) == []
     monkeypatch.setattr(claim, "PASSED", 4)
@@ -116,7 +116,7 @@ async def test_a_finish_whose_lease_is_another_s_is_refused_whatever_the_version
 async def test_jobs_of_a_newer_packhorse_do_not_hide_those_behind_them(store: SqliteStore) -> None:
     first, second, third, fourth = await submit_many(store, 4)
     for job in (first, third):
-        await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[1,', '[9,') WHERE id = ?", job.id)
+        await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[2,', '[9,') WHERE id = ?", job.id)
 
     claims = [await claim_all(store, 1), await claim_all(store, 1), await claim_all(store, 1)]
 

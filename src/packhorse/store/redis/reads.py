@@ -193,7 +193,7 @@ def _wanted(filter: Filter, indexes: list[str], after: str, limit: int) -> bytes
 
 def _event(body: bytes, job_id: str) -> Kept:
     try:
-        if body.startswith(b"{"):  # as versions before 0.2 kept it, with names
+        if body.startswith(b"{"):  # with names, as version 1 of the stored state
             old = _named.decode(body)
             return Kept(old["type"], old["at"], old["data"], old.get("change", ""))
         return _kept.decode(body)
