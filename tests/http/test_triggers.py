@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +114,7 @@ WRONG: dict[str, Callable[[str], str]] = {
     "not-ascii": lambda path: path[:-64] + "%C3%A9%F0%9F%90%8E",
     "not-ascii-tenant": lambda path: path.partition("=")[0] + "=%C3%A9.0." + "0" * 64,
     "no-number": lambda path: path.partition("=")[0] + "=YWNtZQ.x." + "0" * 64,
-    "later": lambda path: path.replace(".0.", ".99999999999."),
+    "later": lambda path: re.sub(r"\.\d+\.", ".99999999999.", path),
     "schedule": lambda path: path.replace("apod-daily", "neo-daily"),
     "missing": lambda path: path.replace("apod-daily", "no-such"),
     "nul": lambda path: path.replace("apod-daily", "a%00b"),
@@ -175,6 +177,15 @@ async def test_a_token_ends_at_its_time(
 
     assert (first.status_code, (await push(http, made["path"], OTHER)).status_code) == (202, 401)
     assert made["expires_at"] is not None
+
+
+async def test_a_token_lasts_a_year_unless_its_request_says_otherwise(
+    http: Http, store: Store, headers: dict[str, str]
+) -> None:
+    made = await token(http, headers)
+
+    ends = datetime.fromisoformat(made["expires_at"]).timestamp()
+    assert ends == pytest.approx(store.now() + 365 * 86400, abs=60)
 
 
 async def test_a_secret_key_that_is_replaced_ends_its_tokens_when_it_goes(

@@ -21,6 +21,7 @@ from packhorse.schemas.progress import iso
 from packhorse.settings import secret_keys
 from packhorse.store.collections import schedules as records
 
+LIFETIME = 365 * 86400  # seconds that a token is valid if its request names no time
 REMEMBERED = 100
 """Newest runs in which a repeated message is recognised."""
 
@@ -55,12 +56,12 @@ async def create_token(
     keys = secret_keys(services.settings.secret_key)
     if not keys:
         raise NoSecretKey
-    ends = 0 if seconds is None else int(services.store.now()) + seconds
+    ends = int(services.store.now()) + (LIFETIME if seconds is None else seconds)
     body = f"{urlsafe_b64encode(found.tenant.encode()).decode().rstrip('=')}.{ends}"
     token = f"{body}.{_signature(keys[0], body, found)}"
-    services.audit.tell("schedule.token", caller, schedule_id=schedule_id, expires_at=iso(ends or None))
+    services.audit.tell("schedule.token", caller, schedule_id=schedule_id, expires_at=iso(ends))
     path = f"{base}/schedules/{schedule_id}/trigger?token={token}"
-    return {"schedule_id": schedule_id, "token": token, "path": path, "expires_at": iso(ends or None)}
+    return {"schedule_id": schedule_id, "token": token, "path": path, "expires_at": iso(ends)}
 
 
 async def check_token(services: Services, schedule_id: str, token: str) -> Schedule | None:

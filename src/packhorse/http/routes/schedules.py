@@ -252,7 +252,7 @@ async def run_schedule(
 
 
 class TokenRequest(Struct):
-    """How long the token is valid; without it, as long as the schedule exists."""
+    """How long the token is valid; without it, one year."""
 
     seconds: Annotated[int, Meta(ge=1, le=10**9)] | None = None
 
