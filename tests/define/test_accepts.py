@@ -203,6 +203,33 @@ def test_only_a_file_accepts_anything() -> None:
         Schema(Wrong)
 
 
+class OfParameter(Params):
+    model: Annotated[File, Accepts(path="place")]
+    place: str = ""
+
+
+class OfAnother(Params):
+    model: Annotated[File, Accepts(path="place")]
+    image: Annotated[File, Accepts(path="place")]
+
+
+class OfSubmit(Params):
+    model: Annotated[File, Accepts(path="user_id")]
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        (OfParameter, "the path of model cannot be named 'place'"),
+        (OfAnother, "the path of image cannot be named 'place'"),
+        (OfSubmit, "a parameter cannot be named 'user_id'"),
+    ],
+)
+def test_the_name_of_a_path_is_refused_where_it_is_taken(params: type[Params], said: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"{said}.*test_accepts\.py:\d+"):
+        App("mine").pipeline("convert", params)
+
+
 def test_a_function_may_say_what_it_accepts() -> None:
     app = App("mine")
 

@@ -286,4 +286,9 @@ def _accepts(hints: Mapping[str, Any], files: Mapping[str, Many]) -> dict[str, A
     found = {name: accepts for name, hint in hints.items() if (accepts := accepts_in(hint)) is not None}
     if strange := found.keys() - files.keys():
         raise TypeError(f"{min(strange)} has Accepts, but is not a file")
+    taken = set(hints)
+    for name, path in ((name, accepts.path) for name, accepts in found.items() if accepts.path is not None):
+        if path in taken:
+            raise ValueError(f"the path of {name} cannot be named {path!r}: another parameter has this name")
+        taken.add(path)
     return found

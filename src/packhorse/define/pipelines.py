@@ -56,7 +56,8 @@ class Pipeline(Generic[P]):
             self.name = check_name(name)
             self._limits = pipeline_limits(name, **limits) | {"unset": unset_options(limits, PIPELINE_DEFAULTS)}
             self.schema = Schema(params)
-            if taken := sorted(RESERVED.intersection(field.name for field in fields_of(params))):
+            paths = {each.path for each in self.schema.accepts.values()}
+            if taken := sorted(RESERVED & {*paths, *(field.name for field in fields_of(params))}):
                 raise ValueError(f"a parameter cannot be named {taken[0]!r}: that field is part of every submit")
             self.description: str = described or self.schema.json_schema().get("description", "")
         except (ValueError, TypeError, DefinitionError) as error:
