@@ -7,6 +7,7 @@ READY := .venv/.ready
 PAGE := src/packhorse/web/static/vendor
 MODELS := .venv/share/packhorse_video/made-from
 PROJECTS := pyproject.toml $(wildcard apps/*/pyproject.toml)  # packhorse and its apps, each a package
+APPS := $(patsubst apps/%/pyproject.toml,%,$(wildcard apps/*/pyproject.toml))  # each has an image
 CODE := hatch_build.py src apps deploy examples tests bench lab docs
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
 PROCESSES := -n $(JOBS) --dist loadfile --no-loadscope-reorder  # in batches of tests/batches.py
@@ -104,6 +105,7 @@ lock: setup ## Resolve the newest allowed packages and pin them with their hashe
 	$(LOCK) --upgrade requirements/node.in -o requirements/node.txt
 	$(LOCK) --upgrade --all-extras --group dev $(PROJECTS) -o requirements/dev.txt
 	$(LOCK) --upgrade --extra postgres --extra redis --extra s3 -c requirements/dev.txt pyproject.toml -o requirements/image.txt
+	for app in $(APPS); do $(LOCK) --upgrade --extra postgres --extra redis --extra s3 -c requirements/dev.txt pyproject.toml apps/$$app/pyproject.toml -o requirements/image-$$app.txt; done
 	$(LOCK) --upgrade -c requirements/dev.txt requirements/build.in -o requirements/build.txt
 	for name in $(PEERS); do $(LOCK) --upgrade requirements/$$name.in -o requirements/$$name.txt; done
 	$(LOCK) --upgrade --python-version 3.12 requirements/peers-oban.in -o requirements/peers-oban.txt
