@@ -75,7 +75,7 @@ class House:
             reader.ask()
         except (AssertionError, OSError) as error:
             state = "runs" if server.is_alive else f"has ended with {server.ended()}"
-            raise AssertionError(f"{error!r}; the server {state}: {server.log.read_text()[-2000:]}") from error
+            raise AssertionError(f"{error!r}; the server {state}: {server.log.read_text()[-8000:]}") from error
         return reader
 
     def close(self) -> None:

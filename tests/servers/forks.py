@@ -9,6 +9,7 @@ a tenth of the processor time that ``python -m packhorse.web`` needs. What runs 
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import gc
 import importlib
 import json
@@ -204,6 +205,7 @@ def _become(asked: Asked, path: list[str]) -> None:
     if "PYTHONWARNINGS" in asked.env:
         warnings.simplefilter(asked.env["PYTHONWARNINGS"])  # type: ignore[arg-type]
     sys.argv[1:] = asked.arguments
+    faulthandler.enable()  # a program that crashes says in its output where
     sys.modules.pop(f"{asked.module}.__main__", None)  # it runs again, now as what it is
 
 

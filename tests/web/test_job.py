@@ -196,7 +196,7 @@ def test_its_result_is_promoted(page: Page, client: Client, running: Server) -> 
     page.get_by_role("button", name="Promote").click()
 
     expect(page.locator(".said")).to_have_text("7 files promoted.")
-    assert (running.place.folder / "kept" / job["job_id"]).is_dir()
+    assert (running.place.folder / "kept" / "jobs" / job["job_id"] / "output").is_dir()
 
 
 def test_the_log_is_searched_and_shown_of_one_stage(page: Page, client: Client, tmp_path: Path) -> None:

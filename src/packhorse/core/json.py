@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -46,8 +47,18 @@ _events = msgspec.json.Decoder(tuple[Event, ...])
 encode = _encoder.encode
 
 
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {Any: msgspec.json.Decoder(), Plan: msgspec.json.Decoder(Plan)}
+_making = threading.Lock()
+"""msgspec crashes the process if two threads decode into a type for the first time at once."""
+
+
 def decode(data: bytes | str, type: type[T] = Any) -> T:  # type: ignore[assignment]
-    return msgspec.json.decode(data, type=type)
+    decoder = _decoders.get(type)
+    if decoder is None:
+        with _making:
+            decoder = _decoders.setdefault(type, msgspec.json.Decoder(type))
+    found: T = decoder.decode(data)
+    return found
 
 
 def record(data: bytes | str, type: type[T]) -> T:
