@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from packhorse import host
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job
-from packhorse.jobs.explain import Around, explain_job, is_live, reasons
+from packhorse.jobs.explain import Around, Fleet, explain_job, is_live, read_fleet, reasons
 from packhorse.schemas.job_details import Reason
 from packhorse.store.base import Store
 from packhorse.store.collections import workers
@@ -52,24 +53,24 @@ def at_second_stage() -> Job:
 
 
 def codes(job: Job, *live: WorkerCard) -> list[str]:
-    return [reason.code for reason in reasons(job, Around(live), NOW)]
+    return [reason.code for reason in reasons(job, Around(Fleet(live)), NOW)]
 
 
 def test_nobody_serves_the_queue() -> None:
-    found = reasons(at_second_stage(), Around([card(queues={"default": 8}, kinds=("onnx", "bie"))]), NOW)
+    found = reasons(at_second_stage(), Around(Fleet([card(queues={"default": 8}, kinds=("onnx", "bie"))])), NOW)
 
     assert found == [Reason("NO_WORKER", "no worker that is alive serves queue `gpu`")]
 
 
 def test_nobody_has_the_stage_as_it_was_submitted() -> None:
-    found = reasons(at_second_stage(), Around([card(queues={"gpu": 1}, kinds=("onnx", "bie#new"))]), NOW)
+    found = reasons(at_second_stage(), Around(Fleet([card(queues={"gpu": 1}, kinds=("onnx", "bie#new"))])), NOW)
 
     assert [reason.code for reason in found] == ["NO_CODE"]
     assert found[0].message == "no live worker has stage `bie` of pipeline `convert` as it was submitted"
 
 
 def test_the_slots_of_those_who_could_run_it_are_counted() -> None:
-    found = reasons(job(), Around([ABLE, card("w2", queues={"default": 5}, kinds=("other",))]), NOW)
+    found = reasons(job(), Around(Fleet([ABLE, card("w2", queues={"default": 5}, kinds=("other",))])), NOW)
 
     assert found == [Reason("QUEUED", "`onnx` waits for one of 2 slots in queue `default`")]
 
@@ -77,8 +78,8 @@ def test_the_slots_of_those_who_could_run_it_are_counted() -> None:
 def test_a_single_slot_or_stage_is_not_counted() -> None:
     begun = moved(lifecycle.start(job(), ONNX, token="t", worker="w", lease=15, now=NOW))
 
-    [queued] = reasons(at_second_stage(), Around([ABLE]), NOW)
-    [stopping] = reasons(moved(lifecycle.cancel(begun, now=NOW)), Around([ABLE]), NOW)
+    [queued] = reasons(at_second_stage(), Around(Fleet([ABLE])), NOW)
+    [stopping] = reasons(moved(lifecycle.cancel(begun, now=NOW)), Around(Fleet([ABLE])), NOW)
 
     assert queued.message == "`bie` waits for the only slot in queue `gpu`"
     assert stopping.message == "the job is being stopped, and ends with the stage that still runs"
@@ -87,7 +88,7 @@ def test_a_single_slot_or_stage_is_not_counted() -> None:
 def test_workers_that_can_start_no_process_have_no_slots() -> None:
     stuck = card(kinds=("onnx", "bie"), queues={"default": 0, "gpu": 0})
 
-    [found] = reasons(job(), Around([stuck]), NOW)
+    [found] = reasons(job(), Around(Fleet([stuck])), NOW)
 
     assert found == Reason("NO_PROCESS", "no live worker can start a process for `onnx` now; their logs say why")
     assert codes(job(), stuck, ABLE) == ["QUEUED"]
@@ -121,7 +122,7 @@ def test_what_ran_on_a_worker_that_is_gone_waits_for_another() -> None:
     begun = moved(lifecycle.start(job(), ONNX, token="t", worker="w", lease=15, now=NOW))
     elsewhere = card("w2", queues={"gpu": 5}, kinds=("onnx", "bie"))
 
-    [reason] = reasons(begun, Around([elsewhere]), NOW)
+    [reason] = reasons(begun, Around(Fleet([elsewhere])), NOW)
 
     assert reason.code == "NO_WORKER"
     assert reason.message == "the worker that ran `onnx` is not alive, nor any other that serves queue `default`"
@@ -139,7 +140,7 @@ OPERATOR = Pause("default", NOW - 60, "ab12", "the disk is full")
 
 
 def test_a_paused_queue_is_told_with_who_and_why() -> None:
-    found = reasons(job(), Around([ABLE], {"default": OPERATOR}), NOW)
+    found = reasons(job(), Around(Fleet([ABLE], {"default": OPERATOR})), NOW)
 
     assert found == [
         Reason("PAUSED", "queue `default` was paused by ab12 at 2027-01-15 07:59:00 UTC: the disk is full")
@@ -147,20 +148,20 @@ def test_a_paused_queue_is_told_with_who_and_why() -> None:
 
 
 def test_a_pause_comes_after_the_time_and_before_the_worker() -> None:
-    found = reasons(job(delay=60.0), Around(pauses={"default": OPERATOR}), NOW)
+    found = reasons(job(delay=60.0), Around(Fleet(pauses={"default": OPERATOR})), NOW)
 
     assert [reason.code for reason in found] == ["NOT_BEFORE", "PAUSED", "NO_WORKER"]
 
 
 def test_the_pause_of_another_queue_is_no_reason() -> None:
-    assert [each.code for each in reasons(job(), Around([ABLE], {"gpu": OPERATOR}), NOW)] == ["QUEUED"]
+    assert [each.code for each in reasons(job(), Around(Fleet([ABLE], {"gpu": OPERATOR})), NOW)] == ["QUEUED"]
 
 
 @pytest.mark.parametrize(
     ("ahead", "said"), [(0, ", and is next"), (3, ", with 3 ahead of it"), (1000, ", with 1000 or more ahead of it")]
 )
 def test_those_ahead_are_counted(ahead: int, said: str) -> None:
-    [found] = reasons(job(), Around([ABLE], ahead={"onnx": ahead}), NOW)
+    [found] = reasons(job(), Around(Fleet([ABLE]), ahead={"onnx": ahead}), NOW)
 
     assert found.message == f"`onnx` waits for one of 2 slots in queue `default`{said}"
 
@@ -177,9 +178,9 @@ async def test_what_is_around_a_job_is_read_from_the_store(store: Store) -> None
     await submit(store, SLOTTED, user="bob")
     second = await submit(store, SLOTTED, user="ann")
 
-    before = await explain_job(store, second, lease=15)
+    before = await explain_job(store, second, partial(read_fleet, store, 15))
     await put_pause(store, replace(OPERATOR, at=store.now()))
-    after = await explain_job(store, second, lease=15)
+    after = await explain_job(store, second, partial(read_fleet, store, 15))
 
     assert [each.code for each in before + after] == ["QUEUED", "PAUSED"]
     assert before[0].message.endswith("with 1 ahead of it")
@@ -187,10 +188,10 @@ async def test_what_is_around_a_job_is_read_from_the_store(store: Store) -> None
 
 async def test_who_holds_the_slot_of_an_ended_job_is_read_from_the_store(store: Store) -> None:
     ended = await cancel(store, (await submit(store, SLOTTED)).id)
-    free = await explain_job(store, ended, lease=15)
+    free = await explain_job(store, ended, partial(read_fleet, store, 15))
     holder = await submit(store, SLOTTED)
 
-    found = await explain_job(store, ended, lease=15)
+    found = await explain_job(store, ended, partial(read_fleet, store, 15))
 
     assert [each.code for each in free] == ["ENDED"]
     assert [each.code for each in found] == ["ENDED", "SLOT_TAKEN"]

@@ -41,8 +41,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, anywhere: str) -> Plac
 
 
 @pytest.fixture
-async def calls(http: Http, place: Place, store: Store) -> AsyncIterator[Counter[str]]:  # noqa: F811
-    """Counts what the server asks its store, method by method."""
+async def calls(
+    http: Http,  # noqa: F811
+    place: Place,
+    store: Store,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[Counter[str]]:
+    """Counts what the server asks its store, method by method. On a slow machine too, a key is not read again."""
+    monkeypatch.setattr(keys, "FRESH", 3600.0)
     if not place.settings.keyless:
         _, text = await keys.create(store, "default", ["submit", "read", "operate"], by="cli")
         answer = await http.post(
@@ -104,6 +110,24 @@ async def test_a_job_that_waits(http: Http, store: Store, calls: Counter[str]) -
 
     assert await view(http, calls, f"/jobs/{job.id}") <= LIMIT, calls
     assert await view(http, calls, f"/jobs/{job.id}?stage={ONLY.stage}") <= LIMIT, calls
+
+
+async def test_what_all_viewers_share_is_not_read_for_each_of_them(
+    http: Http,  # noqa: F811
+    store: Store,  # noqa: F811
+    calls: Counter[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = await submit(store)
+    services = http.app.state.services
+    for shared in (services.fleet, services.past_durations):
+        monkeypatch.setattr(shared, "_seconds", 3600.0)
+    assert await view(http, calls, f"/jobs/{job.id}") > 4
+
+    monkeypatch.setattr(keys, "FRESH", 0.0)
+
+    assert await view(http, calls, f"/jobs/{job.id}") <= 4, calls
+    assert calls.keys() <= {"fetch", "snapshot", "ahead"}
 
 
 async def test_a_job_that_has_ended(http: Http, store: Store, calls: Counter[str]) -> None:  # noqa: F811

@@ -7,7 +7,7 @@ that a stage waits for a worker is not part of it: that depends on other jobs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct, field
@@ -39,26 +39,36 @@ Past = Mapping[str, Counter[int]]
 """For each stage, how often it took how long."""
 
 
-class Around(Struct, frozen=True):
-    """What an explanation needs besides the job."""
+class Fleet(Struct, frozen=True):
+    """What all jobs have in common."""
 
     live: Sequence[WorkerCard] = ()
     """The workers that are alive."""
     pauses: Mapping[str, Pause] = field(default_factory=dict)
     """By queue."""
+
+
+class Around(Struct, frozen=True):
+    """What an explanation needs besides the job."""
+
+    fleet: Fleet = Fleet()
     ahead: Mapping[str, int] = field(default_factory=dict)
     """By due stage: how many tasks are ahead of it, if that was counted."""
     holder: str | None = None
     """The active job that has the slot of this ended one."""
 
 
-async def explain_job(store: Store, job: Job, lease: float) -> list[Reason]:
+async def explain_job(store: Store, job: Job, fleet: Callable[[], Awaitable[Fleet]]) -> list[Reason]:
     now = store.now()
     if job.status.is_terminal:
         holder = None if job.slot is None else await store.holder(job.slot)
         return reasons(job, Around(holder=holder), now)
     ahead = {at.stage: await store.ahead(job, at, limit=MOST_COUNTED) for at in _first_due(job, now)}
-    return reasons(job, Around(await live_workers(store, lease), await read_pauses(store), ahead), now)
+    return reasons(job, Around(await fleet(), ahead), now)
+
+
+async def read_fleet(store: Store, lease: float) -> Fleet:
+    return Fleet(await live_workers(store, lease), await read_pauses(store))
 
 
 async def live_workers(store: Store, lease: float) -> list[WorkerCard]:
@@ -98,7 +108,7 @@ def is_live(card: WorkerCard, now: float, lease: float) -> bool:
 def _of_running(plan: StagePlan, stage: Stage, around: Around) -> Iterator[Reason]:
     """Running according to its record, which another worker would correct; but there is none."""
     is_running = any(task.status is TaskStatus.RUNNING for task in stage.tasks or ())
-    if is_running and not any(plan.queue in card.queues for card in around.live):
+    if is_running and not any(plan.queue in card.queues for card in around.fleet.live):
         said = f"the worker that ran `{plan.name}` is not alive, nor any other that serves queue `{plan.queue}`"
         yield Reason("NO_WORKER", said)
 
@@ -108,13 +118,13 @@ def _of_stage(job: Job, plan: StagePlan, stage: Stage, around: Around, now: floa
     if not due:  # it runs, has ended, or waits for other stages of the job
         return
     is_early = min(due) > now
-    pause = around.pauses.get(plan.queue)
+    pause = around.fleet.pauses.get(plan.queue)
     if is_early:
         yield Reason("NOT_BEFORE", f"`{plan.name}` is not due before {_time(min(due))}")
     if pause is not None:
         why = f": {pause.reason}" if pause.reason else ""
         yield Reason("PAUSED", f"queue `{plan.queue}` was paused by {pause.by} at {_time(pause.at)}{why}")
-    serving = [card for card in around.live if plan.queue in card.queues]
+    serving = [card for card in around.fleet.live if plan.queue in card.queues]
     able = [card for card in serving if plan.kind in card.kinds or not card.kinds]  # older workers have none
     if not serving:
         yield Reason("NO_WORKER", f"no worker that is alive serves queue `{plan.queue}`")

@@ -15,7 +15,7 @@ from packhorse.blobs.base import Blobs
 from packhorse.core.plan import Status
 from packhorse.errors import BlobUnavailable, PackhorseError, WrongDeployment
 from packhorse.jobs import deployment
-from packhorse.jobs.explain import STUCK, Around, is_live, read_pauses, reasons
+from packhorse.jobs.explain import STUCK, Around, Fleet, is_live, read_pauses, reasons
 from packhorse.plurals import counted
 from packhorse.settings import Settings
 from packhorse.store.base import Filter, Finding, Store
@@ -190,7 +190,7 @@ def _worker_findings(noted: Iterable[Finding], live: Sequence[WorkerCard], now: 
 
 async def _stuck(store: Store, live: Sequence[WorkerCard]) -> list[Finding]:
     """Jobs that wait until somebody acts, counted by what they wait for."""
-    around, now = Around(live, await read_pauses(store)), store.now()
+    around, now = Around(Fleet(live, await read_pauses(store))), store.now()
     counts: Counter[str] = Counter()
     for status in (Status.PENDING, Status.RUNNING):
         for job in await store.find(Filter(status=status), limit=MOST_JOBS):

@@ -158,6 +158,7 @@ async def pause_queue(services: Services, caller: Caller, queue: str, reason: st
     check_reason(reason)
     await _queue_named(services, queue)
     await put_pause(services.store, Pause(queue, services.store.now(), caller.key_id or LOCAL_USER, reason))
+    services.fleet.forget()
     services.audit.tell("queue.paused", caller, queue=queue, reason=reason)
     return await _queue_named(services, queue)
 
@@ -166,6 +167,7 @@ async def resume_queue(services: Services, caller: Caller, queue: str) -> schema
     """Raises QueueNotFound."""
     await _queue_named(services, queue)
     if await drop_pause(services.store, queue):
+        services.fleet.forget()
         services.audit.tell("queue.resumed", caller, queue=queue)
     return await _queue_named(services, queue)
 

@@ -17,7 +17,7 @@ from packhorse.define.validation import NOT_VALID, NUL, invalid
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.jobs import health
 from packhorse.jobs.catalog import Catalog
-from packhorse.jobs.explain import past_durations
+from packhorse.jobs.explain import past_durations, read_fleet
 from packhorse.jobs.promote import Destination
 from packhorse.jobs.stats import MOST_COUNTED, queue_stats
 from packhorse.jobs.transact import Transactor
@@ -36,6 +36,8 @@ CHECKED = 60.0
 """Seconds for which the self-check uses the store's check of its own settings again."""
 REMEMBERED = 10.0
 """Seconds for which the durations of earlier runs are used again."""
+FLEET_FRESH = 1.0
+"""Seconds for which the live workers and the paused queues are used again."""
 LONGEST_REASON = 500
 
 T = TypeVar("T")
@@ -57,6 +59,14 @@ class Cached(Generic[T]):
         oldest = self._now() - self._seconds
         self._found = {name: each for name, each in self._found.items() if each[1] >= oldest}
         return self._found[key] if key in self._found else await self.refresh(*key)
+
+    async def value(self, *key: str) -> T:
+        found, _ = await self(*key)
+        return found
+
+    def forget(self) -> None:
+        """Read it again at the next use: it was changed here."""
+        self._found.clear()
 
     async def refresh(self, *key: str) -> tuple[T, float]:
         """Read it now, unless somebody is reading it."""
@@ -131,6 +141,8 @@ class Services:
         self.findings = Cached(self._find_bad, OUTDATED, store.now)
         self.past_durations = Cached(partial(past_durations, store), REMEMBERED, store.now)
         """Of the stages of a pipeline: pages that watch a job ask again and again."""
+        self.fleet = Cached(lambda: read_fleet(store, settings.lease), FLEET_FRESH, store.now)
+        """What the explanations of all jobs have in common."""
 
     async def keep_current(self) -> None:
         """Read what the overview page shows every operator, again and again."""

@@ -5,7 +5,7 @@ A page of one job is `job_page`, which needs a single read of the job; each of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -20,7 +20,7 @@ from packhorse.core.models import Artifact, Job
 from packhorse.core.plan import Status
 from packhorse.define.validation import NOT_VALID, NUL, FieldError, invalid, list_some, quote_short
 from packhorse.errors import InvalidInput, JobNotFound, UnknownPipeline
-from packhorse.jobs.explain import estimate_job, explain_job, live_workers
+from packhorse.jobs.explain import Fleet, estimate_job, explain_job, live_workers, read_fleet
 from packhorse.jobs.services import Services, read_readable
 from packhorse.schemas import job_details
 from packhorse.schemas import jobs as job_schemas
@@ -129,7 +129,12 @@ async def pipelines(services: Services, caller: Caller) -> list[PipelineDocument
 
 
 async def explain(services: Services, job: Job) -> list[ReasonDocument]:
-    return [reason_to_json(each) for each in await explain_job(services.store, job, services.settings.lease)]
+    """As it stands now. The page of a job, which is read again at every event, shares one look at the fleet instead."""
+    return await _explain(services, job, partial(read_fleet, services.store, services.settings.lease))
+
+
+async def _explain(services: Services, job: Job, fleet: Callable[[], Awaitable[Fleet]]) -> list[ReasonDocument]:
+    return [reason_to_json(each) for each in await explain_job(services.store, job, fleet)]
 
 
 async def estimate(services: Services, job: Job) -> EstimateDocument:
@@ -207,7 +212,7 @@ async def job_page(
     files = files_of(job, found.results)
     return JobPage(
         job_schemas.job_to_json(job, found.spec, found.results, found.progress),
-        await explain(services, job),
+        await _explain(services, job, services.fleet.value),
         await _estimate(services, job, found.progress),
         [job_details.event_to_json(each) for each in found.events],
         [job_details.line_to_json(each) for each in found.lines],
