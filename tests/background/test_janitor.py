@@ -600,6 +600,25 @@ async def test_each_job_is_compared_once_in_a_while_and_none_is_passed_over(
     assert len(await objects(blobs)) == len(claims)
 
 
+async def test_a_check_that_slept_after_it_read_the_clock_does_not_put_off_the_next_one(
+    store: Store, blobs: Blobs, clock: Clock
+) -> None:
+    """It went by a time at which nothing was old yet, so it has checked nothing at the time at which it ends."""
+    young, _ = await ended_at(store, blobs, EPOCH)
+    litter = await late(blobs, young)
+
+    def sleeping() -> float:
+        clock.now = EPOCH + 2 * ORPHAN
+        return EPOCH
+
+    await Janitor(store, blobs, Transactor(store), ORPHAN, PERIOD, trusted_now=sleeping).tick()
+    assert litter in await objects(blobs)
+
+    await Janitor(store, blobs, Transactor(store), ORPHAN, PERIOD).tick()
+
+    assert litter not in await objects(blobs)
+
+
 async def test_outputs_of_an_old_job_that_runs_again_are_not_compared(
     store: Store, blobs: Blobs, janitor: Janitor
 ) -> None:

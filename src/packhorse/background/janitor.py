@@ -230,11 +230,11 @@ class Janitor:
         """Check a page of all objects. After the last page, rest for ``orphan_after``."""
         mark = await get_bookmark(self._store, bookmark) or ""
         if mark.startswith(RESTING):
-            if self._store.now() - float(mark.removeprefix(RESTING)) < self._orphan_after:
+            if self._now - float(mark.removeprefix(RESTING)) < self._orphan_after:
                 return 0, []
             mark = ""
         stuck, cursor = await check_page(mark)
-        await put_bookmark(self._store, bookmark, cursor or f"{RESTING}{self._store.now()}")
+        await put_bookmark(self._store, bookmark, cursor or f"{RESTING}{self._now}")
         return 0, list(stuck.values())
 
     async def _compare_page(self, after: str) -> _Page:
