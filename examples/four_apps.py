@@ -94,7 +94,7 @@ def run_all(client: Client, server: DevServer, folder: Path) -> None:
         if job["status"] != "completed":
             raise Wrong(f"{each.name} is {job['status']}, not completed: {job['error']}.")
         found = each.check(client, job, create(results / each.name))
-        say(f"{each.name}: {found}; {job['duration_ms'] / 1000:.1f} s, {job['retry_count']} attempts lost")
+        say(f"{each.name}: {found}; {job['duration_ms'] / 1000:.1f} s, lost attempts: {job['retry_count']}")
     say(f"the results are in {results}")
 
 

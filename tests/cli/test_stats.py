@@ -181,12 +181,12 @@ def test_a_killed_worker_is_listed_as_lost_with_what_became_of_its_jobs(dev: Dev
 def test_doctor_sees_what_runs_with_its_duties_and_how_fresh_that_is(shared: Dev) -> None:
     def examined() -> Any:
         found = {each["name"]: each for each in shared.run("doctor", "--json").json}
-        return found if "duty reaper" in found and "files, from a worker" in found else None
+        return found if "background task reaper" in found and "files, from a worker" in found else None
 
     found = until(examined)
     said = shared.run("doctor", "--json")
 
-    assert {each["part"] for each in found.values()} >= {"store", "files", "workers", "duties", "host"}
-    assert (found["duty reaper"]["state"], found["duty stats counter"]["state"]) == ("ok", "ok")
+    assert {each["part"] for each in found.values()} >= {"store", "files", "workers", "background tasks", "host"}
+    assert (found["background task reaper"]["state"], found["background task stats counter"]["state"]) == ("ok", "ok")
     assert found["files, from a worker"]["measured_at"] > 0
     assert said.code == (0 if all(each["is_ok"] for each in json.loads(said.out)) else 1)

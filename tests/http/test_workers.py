@@ -150,7 +150,11 @@ async def test_a_duty_that_nobody_does_is_bad(http: Http, store: Store) -> None:
 
     status, found = await findings(http)
 
-    assert (status, found["duty reaper"]["state"], found["duty janitor"]["state"]) == ("bad", "bad", "ok")
+    assert (status, found["background task reaper"]["state"], found["background task janitor"]["state"]) == (
+        "bad",
+        "bad",
+        "ok",
+    )
 
 
 async def test_a_duty_that_never_succeeded_is_bad_and_says_why(http: Http, store: Store) -> None:
@@ -159,8 +163,8 @@ async def test_a_duty_that_never_succeeded_is_bad_and_says_why(http: Http, store
 
     status, found = await findings(http)
 
-    assert (status, found["duty janitor"]["state"]) == ("bad", "bad")
-    assert "AccessDenied" in found["duty janitor"]["meaning"]
+    assert (status, found["background task janitor"]["state"]) == ("bad", "bad")
+    assert "AccessDenied" in found["background task janitor"]["meaning"]
 
 
 async def test_files_of_another_deployment_are_bad_and_say_what_to_do(http: Http, place: Place) -> None:

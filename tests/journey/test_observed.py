@@ -85,8 +85,10 @@ async def test_what_a_stopped_worker_said_turns_stale_and_nobody_takes_it_for_go
     await workers_are(site, 1)
 
     async def well() -> bool | None:
-        found = [each for each in await find_in_store(store, site.settings) if each.part in ("workers", "duties")]
-        duties = [each for each in found if each.part == "duties"]
+        found = [
+            each for each in await find_in_store(store, site.settings) if each.part in ("workers", "background tasks")
+        ]
+        duties = [each for each in found if each.part == "background tasks"]
         return (len(duties) > 3 and all(state(each, store.now()) == "ok" for each in found)) or None
 
     await until(well, 60, lambda: f"it is not well\n{site.log_text()[-2000:]}")
@@ -98,7 +100,7 @@ async def test_what_a_stopped_worker_said_turns_stale_and_nobody_takes_it_for_go
 
     assert await until(silent, 60, lambda: "a worker that stands still is shown as good")
     found = {each.part for each in await find_in_store(store, site.settings)}
-    assert "duties" not in found  # what a silent worker's duties did once says nothing about now
+    assert "background tasks" not in found  # what a silent worker's duties did once says nothing about now
 
 
 async def test_what_workers_find_is_there_for_those_who_only_read(site: Site) -> None:
@@ -113,5 +115,5 @@ async def test_what_workers_find_is_there_for_those_who_only_read(site: Site) ->
     before = await list_findings(store)
     await HealthCheck(store, blobs, site.settings, "me").tick()
 
-    assert found == {"store": True, "files": True, "workers": True, "duties": True}
+    assert found == {"store": True, "files": True, "workers": True, "background tasks": True}
     assert await list_findings(store) == before  # it has just been looked at

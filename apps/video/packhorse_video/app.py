@@ -105,7 +105,7 @@ def cut(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     with np.load(decoded.thumbnails.path) as kept:
         thumbnails, times = kept["thumbnails"], kept["times"].tolist()
     found = cuts.find(thumbnails, times)
-    ctx.progress(len(times), len(times), f"{len(found)} cuts")
+    ctx.progress(len(times), len(times), "1 cut" if len(found) == 1 else f"{len(found)} cuts")
     return _save(ctx, "cut", cuts.MODEL, len(times), found)
 
 
@@ -247,7 +247,9 @@ def _look(
     """Run a processor of pictures, frame by frame."""
     frames = Frames(decoded.frames.path)
     found: list[Finding] = []
-    for at, picture in ctx.track(frames, message=f"{processor} in {len(frames)} frames"):
+    for at, picture in ctx.track(
+        frames, message=f"{processor} in {len(frames)} {'frame' if len(frames) == 1 else 'frames'}"
+    ):
         found += found_in(picture, at)
     return _save(ctx, processor, model, len(frames), found)
 

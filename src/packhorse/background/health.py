@@ -42,5 +42,12 @@ class HealthCheck:
         return [
             *(replace(each, meaning=f"{each.meaning}, as {self._me} sees it") for each in (store, files)),
             Finding("workers", not silent, count, ", ".join(silent) or "all report", "workers", now),
-            Finding("duties", not late, f"{len(late)} late", ", ".join(late) or "all are done", "duties", now),
+            Finding(
+                "background tasks",
+                not late,
+                f"{len(late)} late",
+                ", ".join(late) or "all on time",
+                "background tasks",
+                now,
+            ),
         ]

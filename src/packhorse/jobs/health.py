@@ -175,7 +175,7 @@ def background_findings(live: Sequence[WorkerCard], now: float, settings: Settin
         meaning = "last run OK"
         if age >= longest and name in errors:
             meaning += f"; since then: {errors[name]}"
-        yield Finding(f"duty {name}", age < longest, f"{age:.0f} s ago", meaning, "duties", now)
+        yield Finding(f"background task {name}", age < longest, f"{age:.0f} s ago", meaning, "background tasks", now)
 
 
 def _worker_findings(noted: Iterable[Finding], live: Sequence[WorkerCard], now: float) -> Iterator[Finding]:

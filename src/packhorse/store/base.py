@@ -175,7 +175,7 @@ class Finding(Struct, frozen=True):
     value: str
     meaning: str
     part: str = "settings"
-    """What it is about: store, files, workers, duties, queues, host, or how the store is set up."""
+    """What it is about: store, files, workers, background tasks, queues, host, or how the store is set up."""
     measured_at: float | None = None
     """None for what was looked at just now."""
 
