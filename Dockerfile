@@ -10,8 +10,7 @@ ARG APP=
 FROM node:${NODE}-slim AS page
 WORKDIR /page
 COPY package.json package-lock.json ./
-RUN npm ci --silent --ignore-scripts
-RUN mkdir vendor && cp node_modules/idiomorph/dist/idiomorph.esm.js vendor/
+RUN npm ci --silent --ignore-scripts && VENDOR=/page/vendor npm run --silent vendor
 
 FROM python:${PYTHON}-slim AS build
 ARG APP

