@@ -305,7 +305,7 @@ def _destination(address: str, settings: Settings) -> Destination:
     if _holds_objects(parts, urlsplit(settings.blobs)):
         raise _no_destination(address, "packhorse deletes what is there with its jobs (PACKHORSE_BLOBS)")
     match parts.scheme:
-        case "s3" | "file":
+        case "s3" | "gs" | "file":
             try:
                 blobs = open_blobs(address, settings.s3_access_key, settings.s3_secret_key)
             except SettingError as error:
@@ -313,7 +313,7 @@ def _destination(address: str, settings: Settings) -> Destination:
             return InBlobs(blobs, shown)
         case "http" | "https" if parts.hostname and not parts.query:
             return _file_service(shown, settings)
-    raise _no_destination(address, "it must begin with s3://, file:/// or https://")
+    raise _no_destination(address, "it must begin with s3://, gs://, file:/// or https://")
 
 
 def _holds_objects(place: SplitResult, blobs: SplitResult) -> bool:

@@ -204,7 +204,7 @@ class Settings:
     )
     blobs: str = _setting(
         lambda: f"file://{Path.cwd() / FOLDER / 'blobs'}",
-        "URL of the object store for files: file:///path or s3://bucket",
+        "URL of the object store for files: file:///path, s3://bucket or gs://bucket",
     )
     s3_access_key: str = _setting(
         "", "Access key ID for the S3 bucket. Empty: AWS_ACCESS_KEY_ID, which stages can read too"
@@ -347,10 +347,10 @@ class Settings:
     download_timeout: float = _setting(300.0, "Time limit for one download. 0: none", seconds)
     publish_to: str = _setting(
         "",
-        "Bucket or folder for the files that pipelines publish, at its root: s3:// or file:///. Empty: PACKHORSE_BLOBS",
+        "Bucket or folder for the files that pipelines publish, at its root. Empty: PACKHORSE_BLOBS",
     )
     promote_to: str = _setting(
-        "", "Destinations of promoted results: s3://, file:/// or https://; several as NAME=URL,…"
+        "", "Destinations of promoted results: s3://, gs://, file:/// or https://; several as NAME=URL,…"
     )
     promote_token_url: str = _setting("", "Token endpoint of the HTTP file service (OAuth 2 client credentials)")
     promote_client_id: str = _setting("", "OAuth client ID for the HTTP file service")

@@ -9,11 +9,13 @@ import pytest
 
 from packhorse.blobs import open_blobs
 from packhorse.blobs.base import Blobs
+from tests.blobs import gcs_server
 from tests.servers import seaweed
 
 PLACES: dict[str, Callable[[Path], str]] = {
     "folder": lambda tmp_path: (tmp_path / "objects").as_uri(),
     "s3": lambda _: seaweed.running().place(),
+    "gcs": lambda _: gcs_server.running().place(),
 }
 """A new, empty place for each test, as a URL."""
 

@@ -17,12 +17,16 @@ def open_blobs(url: str, access_key: str = "", secret_key: str = "") -> Blobs:
     scheme, _, rest = url.partition("://")
     if scheme == "file" and rest.startswith("/"):
         return Folder(Path(unquote(rest)))
-    if scheme != "s3":
-        raise SettingError("PACKHORSE_BLOBS must begin with file:/// or s3://.", name="blobs")
+    if scheme not in ("s3", "gs"):
+        raise SettingError("PACKHORSE_BLOBS must begin with file:///, s3:// or gs://.", name="blobs")
     try:
         from packhorse.blobs.s3 import S3
     except ImportError as error:
-        raise SettingError("Objects in S3 need a driver: pip install packhorse[s3]", name="blobs") from error
+        raise SettingError("Objects in a bucket need a driver: pip install packhorse[s3]", name="blobs") from error
+    if scheme == "gs":
+        from packhorse.blobs.gcs import GCS, Bucket
+
+        return GCS(Bucket(url))
     from packhorse.blobs.s3.http import address, keys
 
     return S3(address(url, os.environ), keys(access_key, secret_key, os.environ))

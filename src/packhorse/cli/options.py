@@ -125,7 +125,7 @@ class Places:
     store: str | None = None
     "URL of the store for jobs, such as sqlite:///path, postgresql://user@host/db or redis://host."
     blobs: str | None = None
-    "URL of the object store for files, such as file:///path or s3://bucket/prefix."
+    "URL of the object store for files, such as file:///path, s3://bucket/prefix or gs://bucket/prefix."
     scratch: str | None = None
     "Folder for the working directories of running stages."
 

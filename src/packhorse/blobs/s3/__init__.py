@@ -18,7 +18,7 @@ from packhorse import crashpoints
 from packhorse.blobs.base import Sum, Threads, check_key
 from packhorse.blobs.s3.http import Address, Keys, Patience, Signed
 from packhorse.blobs.s3.list import Bucket
-from packhorse.blobs.s3.transfer import Downloads, Upload
+from packhorse.blobs.s3.transfer import Downloads, Upload, s3_store
 from packhorse.define.files import disposition
 from packhorse.errors import BlobNotFound, BlobUnavailable
 
@@ -30,7 +30,7 @@ class S3:
         self._threads = Threads(THREADS)
         self._signed = Signed(address, keys, THREADS, patience=patience)
         self._bucket = Bucket(self._signed, address.prefix)
-        self._downloads = Downloads(address, keys, patience)
+        self._downloads = Downloads(s3_store(address, keys, patience), patience)
 
     async def put(self, key: str, chunks: AsyncIterator[bytes], *, limit: int | None = None) -> Sum:
         upload = Upload(self._signed, check_key(key), limit)

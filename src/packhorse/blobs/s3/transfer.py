@@ -34,7 +34,7 @@ from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
-    from obstore.store import S3Config
+    from obstore.store import ObjectStore, S3Config
 
 T = TypeVar("T")
 
@@ -144,30 +144,34 @@ class Upload(Incoming):
             self._sha256.update(piece)
 
 
+def s3_store(address: Address, keys: Keys, patience: Patience) -> S3Store:
+    config: S3Config = {
+        "endpoint": address.host,
+        "region": address.region,
+        "virtual_hosted_style_request": address.root == "/",
+        "access_key_id": keys.access,
+        "secret_access_key": keys.secret,
+    }
+    if keys.token:
+        config["session_token"] = keys.token
+    return S3Store(
+        address.bucket,
+        prefix=address.prefix.rstrip("/") or None,
+        config=config,
+        # Its timeout is for the whole download, however slow the reader is. Ours is `_wait`.
+        client_options={
+            "allow_http": True,
+            "timeout": timedelta(days=1),
+            "connect_timeout": timedelta(seconds=patience.silence),
+        },
+        retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=patience.seconds), "backoff": {}},
+    )
+
+
 class Downloads:
-    def __init__(self, address: Address, keys: Keys, patience: Patience) -> None:
+    def __init__(self, store: ObjectStore, patience: Patience) -> None:
         self._patience = patience
-        config: S3Config = {
-            "endpoint": address.host,
-            "region": address.region,
-            "virtual_hosted_style_request": address.root == "/",
-            "access_key_id": keys.access,
-            "secret_access_key": keys.secret,
-        }
-        if keys.token:
-            config["session_token"] = keys.token
-        self._store = S3Store(
-            address.bucket,
-            prefix=address.prefix.rstrip("/") or None,
-            config=config,
-            # Its timeout is for the whole download, however slow the reader is. Ours is `_wait`.
-            client_options={
-                "allow_http": True,
-                "timeout": timedelta(days=1),
-                "connect_timeout": timedelta(seconds=patience.silence),
-            },
-            retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=patience.seconds), "backoff": {}},
-        )
+        self._store = store
 
     async def head(self, key: str) -> ObjectMeta:
         tries = _Tries(key, self._patience)
