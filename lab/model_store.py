@@ -277,7 +277,10 @@ class State:
         found = [job for job in self.jobs.values() if _fits(filter, job) and (before is None or job.id < before)]
         return sorted(found, key=lambda job: job.id, reverse=True)[:limit]
 
-    def count(self, filter: Filter, *, now: float, most: int) -> Count:
+    def count(self, filters: Sequence[Filter], *, now: float, most: int) -> list[Count]:
+        return [self._count(each, most) for each in filters]
+
+    def _count(self, filter: Filter, most: int) -> Count:
         """No more jobs are looked at than agreed: the time, and a user's jobs of one pipeline, are in no index."""
         indexed = replace(filter, created_from=None, created_until=None)
         if filter.user is not None:

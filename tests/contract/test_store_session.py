@@ -23,7 +23,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "commit": lambda store: store.commit([submission(now=1.0)]),
     "get": lambda store: store.get([UNKNOWN]),
     "find": lambda store: store.find(Filter()),
-    "count": lambda store: store.count(Filter(), most=1),
+    "count": lambda store: store.count([Filter()], most=1),
     "snapshot": lambda store: store.snapshot(UNKNOWN, events=1, lines=1),
     "specs": lambda store: store.specs([UNKNOWN]),
     "results": lambda store: store.results([UNKNOWN]),

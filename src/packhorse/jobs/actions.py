@@ -284,7 +284,7 @@ class BulkAction:
         store, number, first = self._services.store, 0, list[Job]()
         for status in statuses:
             here = replace(filter, status=status)
-            found = await store.count(here, most=MOST_COUNTED - number)
+            [found] = await store.count([here], most=MOST_COUNTED - number)
             number += found.number
             first += await store.find(here, limit=FIRST - len(first)) if found.number and len(first) < FIRST else []
             if not found.is_all:

@@ -5,6 +5,7 @@ A page of one job is `job_page`, which needs a single read of the job; each of t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -13,6 +14,7 @@ from typing import TypedDict
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from packhorse.auth import access
 from packhorse.auth.access import Caller
@@ -55,11 +57,18 @@ class JobRow(TypedDict):
     job_id: str
     pipeline: str
     user_id: str
+    name: str
+    """Its file, else its parameters in short; empty if it has none."""
     status: Status
     stopping: str | None
+    stage: str | None
+    """The stage that runs, or that the run failed in."""
+    error: str | None
     progress: float
     created_at: str | None
     started_at: str | None
+    starts_at: str | None
+    """When it may start, if it was submitted for later."""
     duration_ms: int | None
 
 
@@ -75,17 +84,22 @@ async def job_rows(
 
 
 async def _rows(store: Store, jobs: Sequence[Job]) -> list[JobRow]:
-    progress = await store.progress([job.id for job in jobs])
+    ids = [job.id for job in jobs]
+    progress, specs = await asyncio.gather(store.progress(ids), store.specs(ids))
     return [
         {
             "job_id": job.id,
             "pipeline": job.plan.pipeline,
             "user_id": job.user,
+            "name": job_schemas.name_of(job, specs.get(job.id)),
             "status": job.status,
             "stopping": job.stopping,
+            "stage": _stage_of(job),
+            "error": None if job.error is None else job.error.message.partition("\n")[0] or job.error.code,
             "progress": job_percent(job, progress.get(job.id, {})),
             "created_at": iso(job.created_at),
             "started_at": iso(job.started_at),
+            "starts_at": iso(job.not_before) if job.not_before > job.created_at else None,
             "duration_ms": duration_ms(job.started_at, job.completed_at),
         }
         for job in jobs
@@ -93,9 +107,31 @@ async def _rows(store: Store, jobs: Sequence[Job]) -> list[JobRow]:
     ]
 
 
+def _stage_of(job: Job) -> str | None:
+    if job.error is not None:
+        return job.error.stage
+    return next((at.stage for at in job.running_tasks()), None) if job.status is Status.RUNNING else None
+
+
+async def count_by_status(
+    services: Services, caller: Caller, wanted: Filter
+) -> dict[Status, job_schemas.CountDocument]:
+    """How many jobs match but for their status, by status: in one question to the store."""
+    filters = [
+        (status, each) for status in Status for each in access.jobs_filters(caller, replace(wanted, status=status))
+    ]
+    most = MOST_COUNTED if wanted.is_indexed else MOST_COUNTED // 10
+    found = await services.store.count([each for _, each in filters], most=most)
+    counts: dict[Status, job_schemas.CountDocument] = {status: {"count": 0, "is_at_least": False} for status in Status}
+    for (status, _), count in zip(filters, found, strict=True):
+        counts[status]["count"] += count.number
+        counts[status]["is_at_least"] |= not count.is_all
+    return counts
+
+
 async def count_jobs(services: Services, caller: Caller, wanted: Filter) -> job_schemas.CountDocument:
     filters = access.jobs_filters(caller, wanted)
-    found = [await services.store.count(each, most=MOST_COUNTED) for each in filters]
+    found = await services.store.count(filters, most=MOST_COUNTED)
     number = sum(each.number for each in found)
     if not number:
         await check_pipeline(services, caller, wanted.pipeline)

@@ -239,6 +239,23 @@ def job_to_json(job: Job, spec: Spec | None, results: Results, progress: Reporte
     return document
 
 
+NAME = 80  # characters of parameters that stand for a job without a file
+
+
+def name_of(job: Job, spec: Spec | None) -> str:
+    """What people know the job by: its file, else its parameters in short, with secrets masked."""
+    first = primary_input(job.plan, spec)
+    if first is not None:
+        return first.file.name
+    parameters = _parameters(job, spec or NO_SPEC)
+    said = ", ".join(
+        f"{name}={value if isinstance(value, str) else json.encode(value).decode()}"[:NAME]
+        for name, value in (parameters.items() if isinstance(parameters, dict) else ())
+        if value not in (None, "", [], {})
+    )
+    return said if len(said) <= NAME else f"{said[: NAME - 1]}…"
+
+
 def new_job_to_json(job: Job, spec: Spec) -> JobDocument:
     """As `job_to_json`, for a job just submitted. Faster: every new job of a plan shares most of its document."""
     if spec.inputs or job.firing is not None:

@@ -104,8 +104,11 @@ class Filter(Struct, frozen=True):
 
     def looks(self, most: int) -> int:
         """How many jobs to look at to count ``most``: a time, and a user's jobs of one pipeline, are in no index."""
-        is_indexed = self.created_from is self.created_until is None and None in (self.user, self.pipeline)
-        return most + 1 if is_indexed else most * LOOKS
+        return most + 1 if self.is_indexed else most * LOOKS
+
+    @property
+    def is_indexed(self) -> bool:
+        return self.created_from is self.created_until is None and None in (self.user, self.pipeline)
 
 
 class Count(NamedTuple):
@@ -217,10 +220,10 @@ class Jobs(Protocol):
         shorter than ``limit`` has come to its end.
         """
 
-    async def count(self, filter: Filter, *, most: int) -> Count:
-        """How many jobs match, without those that are being purged; counted no further than ``most``.
+    async def count(self, filters: Sequence[Filter], *, most: int) -> list[Count]:
+        """For each filter, how many jobs match, without those that are being purged; counted no further than ``most``.
 
-        Looks at no more than about ``filter.looks(most)`` jobs, however few of them match.
+        Looks at no more than about ``filter.looks(most)`` jobs for a filter, however few of them match.
         """
 
     async def snapshot(self, job_id: str, *, events: int, lines: int, stage: str | None = None) -> Snapshot | None:

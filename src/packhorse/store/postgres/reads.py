@@ -135,7 +135,10 @@ class Reads(Notes):
         return found
 
     @read
-    async def count(self, session: Session, filter: Filter, *, most: int) -> Count:
+    async def count(self, session: Session, filters: Sequence[Filter], *, most: int) -> list[Count]:
+        return [await self._count(session, each, most) for each in filters]
+
+    async def _count(self, session: Session, filter: Filter, most: int) -> Count:
         if not _can_match(filter):
             return Count(0, True)
         looks = filter.looks(most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -58,7 +59,10 @@ class ReadStore(NoteStore):
             await self._write.put(*gone)
         return found
 
-    async def count(self, filter: Filter, *, most: int) -> Count:
+    async def count(self, filters: Sequence[Filter], *, most: int) -> list[Count]:
+        return list(await asyncio.gather(*(self._count(each, most) for each in filters)))
+
+    async def _count(self, filter: Filter, most: int) -> Count:
         """By the same script: which entries are dangling or being purged, and which are of whom, only the records say.
 
         One index after the other: for a number nobody has to merge them.

@@ -106,7 +106,13 @@ class Reads(Notes):
         return found
 
     @read
-    def count(self, db: Session, filter: Filter, *, most: int) -> Count:
+    def count(self, db: Session, filters: Sequence[Filter], *, most: int) -> list[Count]:
+        found: list[Count] = []
+        with db:  # one snapshot: a job that changes its status is not counted twice
+            found += [self._count(db, each, most) for each in filters]
+        return found
+
+    def _count(self, db: Session, filter: Filter, most: int) -> Count:
         """By the same walks, of which no more rows are looked at than agreed, whether they match or not."""
         fits, values = _bounded(SQL.not_purging, [], _times(filter))
         walked = filter
@@ -116,15 +122,14 @@ class Reads(Notes):
         # Those first that are sure to match: ids say the time only roughly.
         order = "ASC" if filter.created_from is None and filter.created_until is not None else "DESC"
         found, left = 0, filter.looks(most)
-        with db:
-            for walk in _walks(db, walked):
-                where, bindings = _bounded(*walk, _ids(filter))
-                query = SQL.count.format(fits=fits, where=where, order=order)
-                seen, fitting = db.row(query, (*values, *bindings, left))
-                found += fitting
-                left -= seen
-                if left <= 0 or found > most:
-                    return Count(min(found, most), False)
+        for walk in _walks(db, walked):
+            where, bindings = _bounded(*walk, _ids(filter))
+            query = SQL.count.format(fits=fits, where=where, order=order)
+            seen, fitting = db.row(query, (*values, *bindings, left))
+            found += fitting
+            left -= seen
+            if left <= 0 or found > most:
+                return Count(min(found, most), False)
         return Count(found, True)
 
     @read

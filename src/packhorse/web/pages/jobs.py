@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from litestar import Response, get, post
@@ -55,27 +55,30 @@ async def jobs(request: Page) -> Response[bytes]:
     if cursor and not re.fullmatch(CURSOR, cursor):
         raise invalid("The query is not valid", [{"field": "cursor", "message": "It must be `next` of another page"}])
     rows: list[view.JobRow] = []
-    next, count = None, CountDocument(count=0, is_at_least=False)
+    next, counts = None, {each: CountDocument(count=0, is_at_least=False) for each in Status}
     if wanted is not None:
         try:
-            (rows, next), count = await asyncio.gather(
+            (rows, next), counts = await asyncio.gather(
                 view.job_rows(services, caller, wanted, cursor=cursor or None, limit=PAGE),
-                view.count_jobs(services, caller, wanted),
+                view.count_by_status(services, caller, wanted),
             )
         except UnknownPipeline as error:
             wrong = {"pipeline": error.message}
     published = await services.catalog.all()
+    aliases = dict.fromkeys(word for each in published for word in each.plan.statuses.values())
+    chosen = None if wanted is None else wanted.status
     return render_page(
         request,
         "jobs.html",
         status=422 if wrong else 200,
         query=query,
-        statuses=list(dict.fromkeys([*Status, *(word for each in published for word in each.plan.statuses.values())])),
+        statuses=list(dict.fromkeys([*Status, *aliases])) if aliases else [],
+        tabs=_tabs(counts, chosen),
         cursor=cursor,
         mistakes=wrong,
         pipelines=[each.plan.pipeline for each in published],
         jobs=[_row(each) for each in rows],
-        count=_count_text(count, len(rows)),
+        count=_count_text(_all(counts) if chosen is None else counts[chosen], len(rows)),
         next=next,
         is_filtered=any(query.values()),
         for_one=caller.user is not None,
@@ -96,6 +99,24 @@ async def _read_filter(catalog: Catalog, query: Mapping[str, str | None]) -> tup
         return None, {each["field"]: each["message"] for each in mistakes}
     wanted = Filter(None, query["user_id"], status, query["pipeline"], since, until)
     return wanted, {}
+
+
+class Tab(NamedTuple):
+    status: str | None
+    text: str
+    number: str
+    is_chosen: bool
+
+
+def _tabs(counts: Mapping[Status, CountDocument], chosen: Status | None) -> list[Tab]:
+    each = [Tab(status, formatting.title(status), _count_text(counts[status]), status == chosen) for status in Status]
+    return [Tab(None, "All", _count_text(_all(counts)), chosen is None), *each]
+
+
+def _all(counts: Mapping[Status, CountDocument]) -> CountDocument:
+    number = sum(each["count"] for each in counts.values())
+    is_cut = number > view.MOST_COUNTED or any(each["is_at_least"] for each in counts.values())
+    return {"count": min(number, view.MOST_COUNTED), "is_at_least": is_cut}
 
 
 def _row(job: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 import { moveOn } from "./ago.js";
 import { follow } from "./live.js";
 
+document.documentElement.classList.add("live");
 const live = document.body.dataset.live;
 if (live) follow(live);
 moveOn();
