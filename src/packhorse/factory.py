@@ -61,7 +61,7 @@ def check(settings: Settings) -> None:
             address(settings.store, settings.prefix)
     check_views(settings)
     blobs_from(settings)
-    _publish_blobs(settings)
+    publish_blobs_from(settings)
     destinations_from(settings)
     inputs_from(settings)
 
@@ -262,11 +262,11 @@ def _no_input(url: str, reason: str) -> SettingError:
 
 def publish_destination(store: Store, settings: Settings) -> PublishDestination | None:
     """Where published files go; None if they stay in the object store of the jobs."""
-    blobs = _publish_blobs(settings)
+    blobs = publish_blobs_from(settings)
     return None if blobs is None else PublishDestination(store, blobs, address_of(settings))
 
 
-def _publish_blobs(settings: Settings) -> Blobs | None:
+def publish_blobs_from(settings: Settings) -> Blobs | None:
     if not settings.publish_to:
         return None
     ours, theirs = urlsplit(settings.blobs), urlsplit(settings.publish_to)

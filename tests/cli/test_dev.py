@@ -21,6 +21,7 @@ from packhorse.client import LOCAL, Client, Json
 from packhorse.client.server import Server
 from packhorse.errors import BlockedAddress, PackhorseError, SeveralApps
 from packhorse.settings import DEV_FILE, LOOPBACK, Settings, dev_allow, dev_url, keep_dev_url, load
+from tests.cli.conftest import Tell
 from tests.cli.house import LONGEST, Dev, House, is_running, until
 from tests.servers.web import Web, web_aside
 
@@ -273,13 +274,20 @@ def test_production_and_development_have_a_port_each_and_prefixes_keep_them_apar
 
 @pytest.mark.parametrize(
     ("env", "port"),
-    [({}, 3003), ({"PACKHORSE_ENV": "development"}, 3003), ({"PACKHORSE_ENV": "production"}, 3003),
-     ({"PACKHORSE_PORT": "3002"}, 3002)],
-)  # fmt: skip
+    [({}, 3003), ({"PACKHORSE_ENV": "development"}, 3003), ({"PACKHORSE_PORT": "3002"}, 3002)],
+)
 def test_dev_changes_the_port_only(tmp_path: Path, env: dict[str, str], port: int) -> None:
     others = load(env=env, folder=tmp_path)
 
     assert with_dev_port(others).settings == replace(others.settings, port=port)
+
+
+def test_dev_does_not_serve_production_without_keys(tell: Tell, tmp_path: Path) -> None:
+    refused = tell("dev", env={"PACKHORSE_ENV": "production"})
+
+    assert (refused.code, list(tmp_path.iterdir())) == (2, [])
+    assert "packhorse dev does not run with PACKHORSE_ENV=production" in refused.err
+    assert "packhorse serve" in refused.err
 
 
 def test_what_dev_starts_has_the_environment_of_a_script_beside_it(

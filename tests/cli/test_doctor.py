@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
+from packhorse.blobs import open_blobs
 from packhorse.cli.options import SAMPLE
 from packhorse.factory import open_both, open_store
+from packhorse.jobs.deployment import DESTINATION_MARK
 from packhorse.settings import Settings
 from tests.cli.conftest import Tell
 from tests.cli.house import LONGEST, House, until
+from tests.contract.blob_fixtures import stream
 from tests.servers import valkey
 
 
@@ -63,6 +67,29 @@ def test_files_are_tried_out_and_nothing_of_it_is_left(house: House) -> None:
     assert said.code == 0
     assert "wrote, read and deleted a test file" in said.out
     assert list((house.folder / "files").rglob("*/*")) == []
+
+
+async def mark_of_another(folder: Path) -> None:
+    blobs = open_blobs(folder.as_uri())
+    await blobs.put(DESTINATION_MARK, stream(b'{"id":"another"}'))
+    await blobs.close()
+
+
+@pytest.mark.parametrize("fault", ["none", "no folder", "another's"])
+def test_the_destination_of_published_files_is_tried_out(tell: Tell, tmp_path: Path, fault: str) -> None:
+    (tmp_path / "blocked").write_text("a file")
+    (tmp_path / "out").mkdir()
+    if fault == "another's":
+        asyncio.run(mark_of_another(tmp_path / "out"))
+    place = tmp_path / ("blocked/out" if fault == "no folder" else "out")
+
+    said = tell("doctor", "--json", env={"PACKHORSE_PUBLISH_TO": place.as_uri()})
+    [found] = [each for each in said.json if each["name"] == "published files"]
+
+    assert (found["state"], said.code) == (("ok", 0) if fault == "none" else ("bad", 1))
+    assert "wrote, read and deleted" in found["meaning"] or fault != "none"
+    assert "another" in found["meaning"] or fault != "another's"
+    assert [each for each in (tmp_path / "out").rglob("*/*") if "doctor" in str(each) and each.is_file()] == []
 
 
 def test_files_that_cannot_be_written_are_bad_and_exit_1(house: House) -> None:

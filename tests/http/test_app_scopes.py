@@ -21,6 +21,8 @@ from packhorse.jobs.encryption import get_encryptor
 from packhorse.store.base import Store
 from packhorse.store.collections.workers import publish_definitions
 from packhorse.web.app import asgi
+from tests.contract.builders import plan, stage
+from tests.contract.failures import failing, id_of
 from tests.http.keyed import bearer
 from tests.http.processes import Place
 from tests.http.unserved import Http, unserved
@@ -152,12 +154,50 @@ async def test_an_app_does_not_see_the_runs_that_a_schedule_had_in_another(http:
     assert len((await http.get(f"apps/two/api/v1/job_config/{moved}/status")).json()["items"]) == 1
 
 
+async def test_an_app_does_not_see_what_another_declares_for_a_schedule(http: Http, moved: str) -> None:
+    found = [(await http.get(f"{at}api/v1/schedules/{moved}")).json() for at in ("", "apps/two/")]
+    [listed] = (await http.get("apps/two/api/v1/schedules")).json()["items"]
+
+    assert [each["origin"] for each in (*found, listed)] == ["code", "person", "person"]
+    assert {"field": "pipeline", "old": "only", "new": "second"} in found[0]["drift"]
+    assert (found[1]["drift"], listed["drift"]) == (None, None)
+
+
 async def test_a_reset_does_not_move_a_schedule_to_another_app(http: Http, moved: str) -> None:
     refused = await http.post(f"apps/two/api/v1/schedules/{moved}/reset")
     kept = (await http.get(f"api/v1/schedules/{moved}")).json()
 
     assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "pipeline")
     assert (kept["version"], kept["pipeline"]) == (2, "second")
+
+
+async def test_an_app_sees_and_settles_its_own_failures_only(http: Http, store: Store) -> None:
+    jobs = [
+        await failing(store, plan=plan(stage("only"), pipeline=each)) for each in ("only", "first", "second", "first")
+    ]
+    mine, others = jobs[0], [jobs[3], jobs[2], jobs[1]]
+
+    async def listed(path: str) -> list[str]:
+        return [each["job_id"] for each in (await http.get(path)).json()["items"]]
+
+    page = (await http.get("apps/two/api/v1/failures?limit=2")).json()
+    assert [each["job_id"] for each in page["items"]] == [job.id for job in others[:2]]
+    assert await listed(f"apps/two/api/v1/failures?cursor={page['next']}") == [others[2].id]
+    assert await listed("apps/one/api/v1/failures") == [mine.id]
+    assert await listed("apps/one/api/v1/failures?pipeline=first") == []
+    [group] = (await http.get("apps/one/api/v1/failures/groups")).json()["items"]
+    assert group["pipeline"] == "only"
+    other = {"ids": [id_of(mine)]}, {"fingerprint": group["fingerprint"]}, {"pipeline": "only"}, {"user_id": "ann"}
+    answers = [await http.post("apps/two/api/v1/failures/retry", json=each) for each in other]
+    assert [each.status_code for each in answers] == [404, 404, 422, 422]
+    hidden = [f"{id_of(mine)}", f"groups/{group['fingerprint']}", "orders"]
+    assert {(await http.get(f"apps/two/api/v1/failures/{each}")).status_code for each in hidden} == {404}
+
+    retried = [
+        await http.post("apps/two/api/v1/failures/retry", json={"pipeline": "first", "dry_run": True}),
+        await http.post("apps/one/api/v1/failures/retry", json={"error_code": "BROKEN"}),
+    ]
+    assert [each.json()["count"] for each in retried] == [2, 1]
 
 
 @pytest.mark.parametrize("path", ["apps/three/api/v1/jobs", "apps/one/api/v1/keys", "apps/one/jobs", "apps/one/"])

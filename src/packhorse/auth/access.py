@@ -17,7 +17,7 @@ from packhorse.core.models import FailedRun, Job
 from packhorse.core.schedules import Revision, Schedule
 from packhorse.define.validation import NOT_VALID, invalid, quote_short
 from packhorse.errors import Forbidden, JobNotFound, OrderNotFound, ScheduleNotFound
-from packhorse.store.base import Filter
+from packhorse.store.base import FailureFilter, Filter
 
 OPERATOR = "default"
 """The tenant of the operators: it owns what all tenants share, and what has no other known owner."""
@@ -163,7 +163,17 @@ def may_see_terms(caller: Caller, found: Schedule | Revision) -> bool:
 
 
 def may_see_failure(caller: Caller, found: FailedRun | None) -> bool:
-    return found is not None and may_see(caller, found.tenant, found.user)
+    return found is not None and may_see(caller, found.tenant, found.user) and caller.sees_pipeline(found.pipeline)
+
+
+def failure_filters(caller: Caller, wanted: FailureFilter) -> list[FailureFilter]:
+    """As `jobs_filters`."""
+    if caller.user is not None and wanted.user not in (None, caller.user):
+        return []
+    found = replace(wanted, tenant=caller.tenant, user=caller.user or wanted.user)
+    if wanted.pipeline is not None:
+        return [found] if caller.sees_pipeline(wanted.pipeline) else []
+    return [replace(found, pipeline=each) for each in sorted(caller.pipelines)] if caller.app else [found]
 
 
 def order(caller: Caller, found: FailureAction | None, order_id: str) -> FailureAction:

@@ -176,8 +176,9 @@ def _is_valid(found: re.Match[bytes]) -> bool:
 APP = "packhorse_app"
 """The key of a scope under which the name of the app is, for a request to the API of one app."""
 OF_APP = re.compile(r"/apps/(?P<app>[^/]+)(?=/(?:api/v1|openapi\.json)(?:/|$))")
-SCOPED = ("jobs", "pipelines", "schedules", "job_config", "me", "destinations")
-"""What of the API exists for one app. The rest is about the whole deployment or tenant."""
+SCOPED = ("jobs", "pipelines", "schedules", "job_config", "failures", "me", "destinations")
+"""What of the API exists for one app. The rest is about the whole deployment or tenant, as the orders of failures are:
+one may be about several apps."""
 
 
 class AppMiddleware:
@@ -203,7 +204,8 @@ async def scoped_caller(services: HttpServices, caller: Caller, scope: HTTPScope
     pipelines = frozenset(each.plan.pipeline for each in await services.catalog.all(app))
     if not pipelines:
         raise NotFound(f"There is no app {app[:100]!r}.", path=scope["path"])
-    if scope["path_template"].removeprefix("/api/v1/").partition("/")[0] not in SCOPED:
+    parts = scope["path_template"].removeprefix("/api/v1/").split("/")
+    if parts[0] not in SCOPED or parts[:2] == ["failures", "orders"]:
         raise NotFound(f"One app has no {scope['path']}: use the address without /apps/{app}.", path=scope["path"])
     return replace(caller, app=app, pipelines=pipelines)
 

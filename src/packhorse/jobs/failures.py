@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from itertools import chain
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -13,6 +14,7 @@ from packhorse.auth import access
 from packhorse.auth.access import LOCAL_USER, Caller
 from packhorse.core.failures import HOUR, MAX_TIMES, TREND_HOURS, FailureAction
 from packhorse.core.models import FailedRun, FailureStatus, Settled
+from packhorse.define.validation import NOT_VALID, invalid, list_some
 from packhorse.errors import FailureGroupNotFound, FailureNotFound
 from packhorse.jobs.services import LONGEST_REASON, Services, check_reason
 from packhorse.jobs.view import check_selection, selection_errors, time_from
@@ -90,10 +92,9 @@ async def list_failures(
     services: Services, caller: Caller, wanted: FailureFilter, *, cursor: str | None = None, limit: int = 50
 ) -> schemas.FailuresPage:
     """Failed runs, newest first."""
-    if caller.user is not None and wanted.user not in (None, caller.user):
-        return {"items": [], "next": None}
-    mine = replace(wanted, tenant=caller.tenant, user=caller.user or wanted.user)
-    found = await services.store.failures(mine, before=cursor, limit=limit + 1)
+    filters = access.failure_filters(caller, wanted)
+    pages = [await services.store.failures(each, before=cursor, limit=limit + 1) for each in filters]
+    found = sorted(chain(*pages), key=lambda failure: failure.id, reverse=True)
     following = found[limit - 1].id if len(found) > limit else None
     return {"items": [schemas.failure_to_json(each) for each in found[:limit]], "next": following}
 
@@ -111,7 +112,8 @@ async def list_groups(
     access.require_whole_tenant(caller)
     found = await services.store.failure_groups(caller.tenant, before=cursor, limit=limit + 1)
     following = found[limit - 1].seen if len(found) > limit else None
-    seen = [each for each in found[:limit] if dismissed in (None, each.dismissal is not None)]
+    mine = [each for each in found[:limit] if caller.sees_pipeline(each.pipeline)]
+    seen = [each for each in mine if dismissed in (None, each.dismissal is not None)]
     return {"items": await _groups_to_json(services, seen, with_trend=trend), "next": following}
 
 
@@ -120,11 +122,17 @@ async def group(
 ) -> schemas.FailureGroupDocument:
     """Raises FailureGroupNotFound."""
     access.require_whole_tenant(caller)
-    found = None if "\0" in fingerprint else await records.get_group(services.store, caller.tenant, fingerprint)
-    if found is None:
-        raise FailureGroupNotFound(fingerprint=fingerprint[:100])
+    found = await _group(services, caller, fingerprint)
     [document] = await _groups_to_json(services, [found], with_trend=trend)
     return document
+
+
+async def _group(services: Services, caller: Caller, fingerprint: str) -> FailureGroup:
+    """Raises FailureGroupNotFound, also for one of another app."""
+    found = None if "\0" in fingerprint else await records.get_group(services.store, caller.tenant, fingerprint)
+    if found is None or not caller.sees_pipeline(found.pipeline):
+        raise FailureGroupNotFound(fingerprint=fingerprint[:100])
+    return found
 
 
 async def list_orders(
@@ -183,9 +191,8 @@ async def place_order(services: Services, caller: Caller, kind: schemas.Kind, gi
     else:
         assert wanted is not None
         if wanted.fingerprint is not None:
-            group = await records.get_group(services.store, caller.tenant, wanted.fingerprint)
-            if group is None:
-                raise FailureGroupNotFound(fingerprint=wanted.fingerprint[:100])
+            group = await _group(services, caller, wanted.fingerprint)
+        wanted = _one_filter(caller, wanted, group)
         open, count = await _count(services, wanted)
     answer: schemas.OrderedDocument = {
         "count": count,
@@ -204,6 +211,16 @@ async def place_order(services: Services, caller: Caller, kind: schemas.Kind, gi
     event = "failures.retried" if kind == "retry" else "failures.dismissed"
     services.audit.tell(event, caller, order_id=action.id, count=count, reason=reason)
     return {**answer, "order": schemas.order_to_json(action.id, order)}
+
+
+def _one_filter(caller: Caller, wanted: FailureFilter, group: FailureGroup | None) -> FailureFilter:
+    """Narrowed to the app of the caller. Raises InvalidInput if that takes a pipeline, or the one named is not its."""
+    filters = access.failure_filters(caller, wanted)
+    if len(filters) != 1 and group is None:
+        names = list_some(sorted(caller.pipelines))
+        message = f"Name one of this app's pipelines: {names}"
+        raise invalid(NOT_VALID, [{"field": "pipeline", "message": message}])
+    return filters[0] if len(filters) == 1 else replace(wanted, tenant=caller.tenant)
 
 
 async def _count(services: Services, wanted: FailureFilter) -> tuple[list[FailedRun], int]:

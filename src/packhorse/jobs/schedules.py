@@ -74,7 +74,7 @@ async def list_schedules(
     found = await records.list_all(services.store, caller.tenant, after=after, limit=limit + 1)
     seen = [each for each in found[:limit] if (deleted or each.ended_at is None) and access.may_see_terms(caller, each)]
     following = found[limit - 1].id if len(found) > limit else None
-    items = [schemas.schedule_to_json(each) for each in seen]
+    items = [_to_json(caller, each) for each in seen]
     if runs:
         pages = await asyncio.gather(
             *(records.runs(services.store, caller.tenant, each.id, limit=runs) for each in seen)
@@ -105,7 +105,13 @@ async def get(services: Services, caller: Caller, schedule_id: str) -> Schedule:
 
 async def schedule(services: Services, caller: Caller, schedule_id: str) -> schemas.ScheduleDocument:
     """Raises ScheduleNotFound."""
-    return schemas.schedule_to_json(await get(services, caller, schedule_id))
+    return _to_json(caller, await get(services, caller, schedule_id))
+
+
+def _to_json(caller: Caller, schedule: Schedule) -> schemas.ScheduleDocument:
+    """For a caller who sees one app, what another app declares is nothing to compare with."""
+    is_ours = schedule.declared is not None and caller.sees_pipeline(schedule.declared.pipeline)
+    return schemas.schedule_to_json(schedule if is_ours else replace(schedule, declared=None))
 
 
 async def list_versions(
@@ -248,7 +254,7 @@ async def put(
 
     move = await _commit(services, caller, schedule_id, match, wanted.reason, decide, is_trial=wanted.dry_run)
     is_new = move.before is None or move.before.ended_at is not None
-    document = schemas.schedule_to_json(move.after)
+    document = _to_json(caller, move.after)
     if wanted.dry_run:
         before = move.after if is_new or move.before is None else move.before
         document["changes"] = schemas.differences_to_json(before.terms, move.after.terms)
@@ -326,7 +332,7 @@ async def _edit(
         return decide(access.schedule(caller, found, schedule_id), edit)
 
     move = await _commit(services, caller, schedule_id, match, reason, decide_existing)
-    return schemas.schedule_to_json(move.after)
+    return _to_json(caller, move.after)
 
 
 async def _commit(

@@ -23,10 +23,18 @@ from packhorse.cli.commands.results import translate_os_errors
 from packhorse.cli.options import Output, Pace, Places, settings_from
 from packhorse.define.validation import list_some
 from packhorse.errors import PackhorseError, WouldOverwrite, WrongDeployment
-from packhorse.factory import address_of, blobs_from, is_absent, open_store, other_prefixes, publish_destination
+from packhorse.factory import (
+    address_of,
+    blobs_from,
+    is_absent,
+    open_store,
+    other_prefixes,
+    publish_blobs_from,
+    publish_destination,
+)
 from packhorse.jobs import health
+from packhorse.jobs.deployment import DESTINATION_MARK, compare, get_id, read_mark
 from packhorse.jobs.deployment import adopt as adopt_files
-from packhorse.jobs.deployment import compare, get_id, read_mark
 from packhorse.plurals import counted
 from packhorse.settings import (
     LOOPBACK,
@@ -182,7 +190,8 @@ async def run_checks(found: Loaded) -> tuple[list[Finding], float]:
     files = await _blobs(settings, is_named="blobs" in named)
     if inside[0].is_ok and files[0].is_ok:
         files += await _deployment(settings)
-    return [*inside, *files, _scratch(settings), *_webhook_addresses(settings)], now
+    published = await _published(settings)
+    return [*inside, *files, *published, _scratch(settings), *_webhook_addresses(settings)], now
 
 
 async def _store(settings: Settings, *, is_named: bool) -> tuple[list[Finding], float]:
@@ -259,10 +268,40 @@ async def _deployment(settings: Settings) -> list[Finding]:
         await blobs.close()
 
 
-async def _probe(blobs: Blobs) -> None:
+async def _published(settings: Settings) -> list[Finding]:
+    """The destination of published files, and whose it is."""
+    if not settings.publish_to:
+        return []
+    name, place = "published files", without_secrets(settings.publish_to)
+    try:
+        blobs = publish_blobs_from(settings)
+        assert blobs is not None
+        try:
+            await _probe(blobs, "%%doctor")
+            mark = await read_mark(blobs, DESTINATION_MARK)
+            if mark is not None:
+                compare(await _deployment_id(settings), mark)
+        finally:
+            await blobs.close()
+    except (PackhorseError, OSError) as error:
+        return [Finding(name, False, place, f"{error}", "files")]
+    return [Finding(name, True, place, "wrote, read and deleted a test file (PACKHORSE_PUBLISH_TO)", "files")]
+
+
+async def _deployment_id(settings: Settings) -> str | None:
+    if is_absent(settings.store):
+        return None
+    store = await open_store(settings.store, settings.prefix)
+    try:
+        return await get_id(store)
+    finally:
+        await store.close()
+
+
+async def _probe(blobs: Blobs, folder: str = "doctor") -> None:
     """Write, read and delete an object under a name that no job has."""
     content = secrets.token_bytes(1024)
-    key = f"doctor/{secrets.token_hex(8)}"
+    key = f"{folder}/{secrets.token_hex(8)}"
 
     async def chunks() -> AsyncIterator[bytes]:
         yield content

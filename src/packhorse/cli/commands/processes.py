@@ -18,7 +18,7 @@ from packhorse.cli.output import forward
 from packhorse.cli.reloader import Watched
 from packhorse.cli.supervisor import Kept
 from packhorse.define.validation import list_some
-from packhorse.errors import AppMissing, BlobUnavailable, PackhorseError, SeveralApps
+from packhorse.errors import AppMissing, BlobUnavailable, PackhorseError, SettingError, SeveralApps
 from packhorse.factory import open_both, publish_destination, run_app_sql
 from packhorse.host import StageUser, hide_settings, require_free_port
 from packhorse.jobs.deployment import PATIENCE
@@ -26,6 +26,7 @@ from packhorse.plurals import plural
 from packhorse.settings import (
     DEV_PORT,
     PREFIX,
+    PRODUCTION,
     Loaded,
     Settings,
     dev_allow,
@@ -131,6 +132,9 @@ def dev(*files: str, port: str | None = None, places: Places = Places()) -> int:
     """
     loaded = with_dev_port(settings_from(places, port=port))
     settings = loaded.settings
+    if settings.env == PRODUCTION:
+        message = "packhorse dev does not run with PACKHORSE_ENV=production, because it serves without keys."
+        raise SettingError(f"{message} Start packhorse serve and packhorse worker, or unset PACKHORSE_ENV.", name="env")
     require_free_port(settings.host, settings.port)
     drain = ["--drain", DRAIN] if loaded.origins["drain"] == "default" else []
     apps = list(dict.fromkeys(files)) or [settings.app or find_app(Path())]
