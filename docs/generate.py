@@ -18,7 +18,7 @@ from packhorse.core import lifecycle
 from packhorse.core.error_codes import CODES
 from packhorse.core.models import Spec
 from packhorse.core.plan import Plan, StagePlan
-from packhorse.define.options import PipelineOptions, StageOptions
+from packhorse.define.options import ElementOptions, PipelineOptions, StageOptions
 from packhorse.define.submit import SubmitOptions
 from packhorse.errors import PackhorseError
 from packhorse.http.problems import error_to_json
@@ -241,6 +241,7 @@ HANDED = ("Context", "JobHandle", "Params", "BenchJob", *GIVEN)
 OPTIONS = {
     "Options of a pipeline": PipelineOptions,
     "Options of a stage": StageOptions,
+    "Options of a stage with elements": ElementOptions,
     "Options of a submit": SubmitOptions,
 }
 

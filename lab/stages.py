@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from lab.loop import Loop, Machine
 from packhorse.core import json
-from packhorse.core.plan import TERMINAL, Backoff, Definition, Need, Plan, StagePlan, fingerprint
+from packhorse.core.plan import TERMINAL, Backoff, Definition, Need, Plan, StagePlan, Tolerance, fingerprint
 from packhorse.core.schedules import Declared, Terms
 from packhorse.worker.child import messages
 from packhorse.worker.pool import Description, Pool, may_share
@@ -73,6 +73,13 @@ PLANS = {
             _stage("book", Need("page", "page", "gather"), pipeline="fan"),
         ),
         _plan(
+            "scan",
+            _stage("split", pipeline="scan"),
+            _stage("page", Need("split", "split", "each"), pipeline="scan", tolerate=Tolerance(share=0.5)),
+            _stage("mark", Need("page", "page", "each"), pipeline="scan"),
+            _stage("book", Need("page", "page", "gather"), Need("mark", "mark", "gather"), pipeline="scan"),
+        ),
+        _plan(
             "pair",
             _stage("left", pipeline="pair", is_async=True),
             _stage("right", pipeline="pair"),
@@ -82,7 +89,7 @@ PLANS = {
         _plan("nightly", _stage("only", pipeline="nightly", retries=1)),
     )
 }
-SUBMITTED = ("single", "chain", "fan", "pair")
+SUBMITTED = ("single", "chain", "fan", "scan", "pair")
 SCHEDULE = "every-minute"
 
 

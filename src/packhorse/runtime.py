@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +21,7 @@ from packhorse.core.models import Event, Job, Result, Stored, TaskId
 from packhorse.core.plan import Status, TaskStatus
 from packhorse.define.files import ANYTHING, File
 from packhorse.define.pipelines import Pipeline
-from packhorse.define.stages import Marker, Stage
+from packhorse.define.stages import Failed, Marker, Stage
 from packhorse.define.submit import JobHandle, JobSnapshot, Options
 from packhorse.define.values import decode_result
 from packhorse.errors import ArtifactNotFound, InvalidInput, JobNotFound, NotFinished
@@ -28,6 +29,7 @@ from packhorse.factory import open_both
 from packhorse.jobs import artifacts
 from packhorse.jobs.submit import NewJob
 from packhorse.jobs.transact import Transactor, Verb
+from packhorse.schemas.jobs import results_of_stage
 from packhorse.schemas.progress import Reported, job_percent
 from packhorse.settings import Settings, load
 from packhorse.store.base import Store
@@ -233,12 +235,13 @@ class Handle(JobHandle[R]):
         store, _ = await self._runtime.open()
         return await self._transact(store, lambda job: lifecycle.cancel(job, now=store.now()))
 
-    def retry(self, stage: str | None = None) -> JobSnapshot[R]:
-        return self._runtime.wait_for(self.a_retry(stage))
+    def retry(self, stage: str | None = None, *, failed_elements: bool = False) -> JobSnapshot[R]:
+        return self._runtime.wait_for(self.a_retry(stage, failed_elements=failed_elements))
 
-    async def a_retry(self, stage: str | None = None) -> JobSnapshot[R]:
+    async def a_retry(self, stage: str | None = None, *, failed_elements: bool = False) -> JobSnapshot[R]:
         store, _ = await self._runtime.open()
-        return await self._transact(store, lambda job: lifecycle.retry(job, stage=stage, now=store.now()))
+        retry = partial(lifecycle.retry, stage=stage, failed_elements=failed_elements)
+        return await self._transact(store, lambda job: retry(job, now=store.now()))
 
     def result_of(self, stage: Any) -> Any:
         return self._runtime.wait_for(self.a_result_of(stage))
@@ -282,14 +285,18 @@ class Handle(JobHandle[R]):
         return JobSnapshot(self.id, job.status, job_percent(job, reported), job.error, value)
 
     async def _value(self, job: Job, results: dict[TaskId, Result], stage: Stage[..., Any]) -> Any:
-        if job.stage(stage.name).status is not TaskStatus.COMPLETED:
+        if not job.stage(stage.name).is_done:
             status = job.stage_status(stage.name)
             how = f"not started ({job.skip_reason})" if status is TaskStatus.SKIPPED else status.value
             message = f"Stage {stage.name} of job {self.id} is {how} and has no result."
             raise NotFinished(message, job_id=self.id, status=status.value, verb="give its result")
-        mine = [result for task, result in results.items() if task.stage == stage.name]
-        values = []
-        for result in mine:
+        values: list[Any] = []
+        for result in results_of_stage(results, stage.name):
+            if result.is_skipped:
+                continue
+            if result.error is not None:
+                values.append(Failed(result.error.element or 0, result.error.code, result.error.message))
+                continue
             files = [await self._runtime.fetch(self.id, artifact.file) for artifact in result.files]
             values.append(decode_result(result.value, stage.returns, files))
         return values if job.plan.stage(stage.name).over is not None else values[0]

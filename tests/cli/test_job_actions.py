@@ -74,8 +74,19 @@ def test_who_says_nothing_means_nothing(ask: Tell, verb: str) -> None:
     assert "--all" in said.err
 
 
-def test_a_stage_is_named_for_one_job(ask: Tell, shared: Dev, user: str) -> None:
-    said = ask("retry", *ids(shared, user), "--stage", "greet")
+@pytest.mark.parametrize("options", [["--stage", "greet"], ["--failed-elements"]])
+def test_what_runs_again_is_named_for_one_job(ask: Tell, shared: Dev, user: str, options: list[str]) -> None:
+    said = ask("retry", *ids(shared, user), *options)
 
     assert said.code == 2
     assert "a single job" in said.err
+
+
+def test_failed_elements_run_again_only_if_there_are_any(ask: Tell, shared: Dev, user: str) -> None:
+    first, _ = ids(shared, user)
+    ask("cancel", first)
+
+    said = ask("retry", first, "--failed-elements")
+
+    assert said.code == 3
+    assert "No elements of this job have failed" in said.err

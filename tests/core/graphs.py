@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from packhorse.core.plan import Need, Plan, Status, check_plan
+from packhorse.core.plan import Need, Plan, Status, Tolerance, check_plan
 from tests.core.plans import APART, CHAIN, DIAMOND, FAN, NESTED, ONE, each, gather, needs, plan, stage
 
 WIDEST = 2
@@ -14,11 +14,15 @@ RUN_TIMEOUT = 400.0
 KEEP = {Status.COMPLETED: 5_000.0, Status.FAILED: 6_000.0, Status.CANCELLED: 7_000.0}
 
 
+tolerances = st.none() | st.sampled_from([Tolerance(1), Tolerance(share=0.5), Tolerance(share=1.0)])
+
+
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     """With and without a slot and a run timeout, up to two retries per stage, up to one or two elements."""
     shape = draw(st.sampled_from([ONE, CHAIN, APART, DIAMOND, FAN, NESTED]) | graphs())
     stages = [replace(s, retries=draw(st.integers(0, 2)), elements=draw(st.integers(1, WIDEST))) for s in shape.stages]
+    stages = [replace(s, tolerate=draw(tolerances)) if s.over is not None else s for s in stages]
     made = plan(*stages, slot=draw(st.none() | st.just("slot")), deadline=DEADLINE, keep=KEEP)
     made = replace(made, run_timeout=draw(st.none() | st.just(RUN_TIMEOUT)))
     check_plan(made)

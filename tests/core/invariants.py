@@ -25,6 +25,21 @@ def tasks(job: Job) -> Iterator[tuple[TaskId, Task]]:
             yield TaskId(planned.name, n), task
 
 
+def gaps(job: Job) -> set[TaskId]:
+    """Elements without a value in stages that are done."""
+    done = {plan.name for plan, stage in zip(job.plan.stages, job.stages, strict=True) if stage.is_done}
+    return {at for at, task in tasks(job) if at.stage in done and task.status is not TaskStatus.COMPLETED}
+
+
+def a_run_goes_on_while_its_stages_tolerate_what_failed(job: Job) -> None:
+    for planned, stage in zip(job.plan.stages, job.stages, strict=True):
+        bound = 0 if planned.tolerate is None else planned.tolerate.bound(len(stage.tasks or ()))
+        if job.status is COMPLETED:
+            assert stage.failed <= bound
+        if stage.failed > bound:
+            assert job.is_stopped
+
+
 def goes_forward(change: Change) -> None:
     """Within a run nothing that has ended moves again; the next run begins only after the end of this one."""
     before, after = change.before, change.after
@@ -50,6 +65,7 @@ def everything_holds(store: Memory, starts: Starts) -> None:
         a_stage_has_as_many_elements_as_its_list(store, job)
         times_and_reasons_fit_the_status(job)
         what_never_started_is_skipped(job)
+        a_run_goes_on_while_its_stages_tolerate_what_failed(job)
     a_slot_is_held_exactly_while_its_job_is_active(store)
     what_is_due_is_what_may_start(store)
     what_is_leased_is_what_runs(store)
@@ -76,13 +92,16 @@ def attempts_stay_within_the_limit(starts: Starts, job: Job) -> None:
 
 
 def what_is_kept_is_what_completed(store: Memory, job: Job) -> None:
-    assert set(store.results.get(job.id, ())) == {at for at, task in tasks(job) if task.status is TaskStatus.COMPLETED}
+    kept = store.results.get(job.id, {})
+    values = {at for at, result in kept.items() if result.error is None and not result.is_skipped}
+    assert values == {at for at, task in tasks(job) if task.status is TaskStatus.COMPLETED}
+    assert gaps(job) <= kept.keys() - values
 
 
 def nothing_was_begun_before_what_it_needs(job: Job) -> None:
     for at, task in tasks(job):
         if task.ready_at is not None or task.status in {TaskStatus.RUNNING, TaskStatus.COMPLETED}:
-            assert all(job.stage(need.stage).status is TaskStatus.COMPLETED for need in job.plan.stage(at.stage).needs)
+            assert all(job.stage(need.stage).is_done for need in job.plan.stage(at.stage).needs)
 
 
 def a_stage_has_as_many_elements_as_its_list(store: Memory, job: Job) -> None:
@@ -109,8 +128,9 @@ def what_never_started_is_skipped(job: Job) -> None:
     for _, task in tasks(job):
         if job.is_stopped or job.status in TERMINAL:
             assert task.status is not TaskStatus.PENDING
-        if task.status in STOPPED:
+        if task.status in STOPPED and not task.is_settled:
             assert job.is_stopped
+        if task.status in STOPPED:
             assert (task.status is TaskStatus.SKIPPED) == (task.started_at is None)
     for planned in job.plan.stages:
         assert job.status not in TERMINAL or job.stage_status(planned.name).is_terminal

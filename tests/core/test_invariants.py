@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change, MakeDue
 from packhorse.core.models import Job, Result
-from packhorse.core.plan import Plan, Status
+from packhorse.core.plan import Plan, Status, TaskStatus
 from packhorse.errors import AlreadySubmitted, Conflict, JobNotFound, LeaseLost, NotAllowed, SlotTaken
 from tests.core.graphs import WIDEST, plans
 from tests.core.invariants import TERMINAL, everything_holds, goes_forward, tasks
@@ -192,6 +192,20 @@ class Jobs(RuleBasedStateMachine):
                 lifecycle.retry(job, stage=stage, now=self.store.now)
         else:
             self.take_slot(sure(lifecycle.retry(job, stage=stage, now=self.store.now)))
+
+    @precondition(lambda self: self.ended())
+    @rule(data=st.data())
+    def retry_failed_elements(self, data: st.DataObject) -> None:
+        job = self.draw_ended(data)
+        if not job.partial:
+            with pytest.raises((NotAllowed, JobNotFound)):
+                lifecycle.retry(job, failed_elements=True, now=self.store.now)
+        elif not job.is_purging:
+            failed = {at for at, task in tasks(job) if task.status is TaskStatus.FAILED}
+            change = sure(lifecycle.retry(job, failed_elements=True, now=self.store.now))
+            kept = {at for at, task in tasks(change.after) if task.status is TaskStatus.FAILED}
+            assert failed.isdisjoint(kept)
+            self.take_slot(change)
 
     @precondition(lambda self: self.ended())
     @rule(data=st.data())

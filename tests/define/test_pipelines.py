@@ -309,7 +309,7 @@ def test_an_option_there_is_not_is_answered_with_those_there_are() -> None:
         Pipeline("other", Params, **wrong)
     with pytest.raises(DefinitionError, match="Stage 'work' of 'convert': a stage has no option 'wat'; it has name, "):
 
-        @convert.stage(**wrong)
+        @convert.stage(**wrong)  # type: ignore[untyped-decorator] # mypy does not know which options these are
         def work(ctx: Context, p: Params) -> None: ...
 
     with pytest.raises(DefinitionError, match="Job 'job': a job has no option 'wat'; it has name, queue, "):

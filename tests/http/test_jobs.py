@@ -13,6 +13,7 @@ from packhorse.background.janitor import Janitor
 from packhorse.blobs import open_blobs
 from packhorse.core import lifecycle
 from packhorse.core.models import Failure, TaskId
+from packhorse.core.plan import Tolerance
 from packhorse.jobs.explain import STAGES
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Line, Report, Sample, Store
@@ -375,6 +376,37 @@ async def test_a_job_that_cannot_be_read_hides_no_other_and_is_told_as_such(
 
 
 # What may be said in a body
+
+
+async def test_failed_elements_are_shown_and_run_again(http: Http, store: Store) -> None:
+    pages = builders.stage("page", builders.each("split"), tolerate=Tolerance(1), retries=0)
+    job = await builders.split(store, 2, builders.plan(builders.stage("split"), pages))
+    for one in await builders.claim(store):
+        await (builders.fail if one.task.element else builders.finish)(store, one)
+
+    found = (await http.get(f"jobs/{job.id}")).json()
+    both = await http.post(f"jobs/{job.id}/retry?stage=page", json={"failed_elements": True})
+    again = await http.post(f"jobs/{job.id}/retry", json={"failed_elements": True})
+
+    error = {"code": "INVALID", "message": "It can never work.", "stage": "page", "detail": None, "element": 1}
+    assert (found["status"], found["progress"], found["result"]) == ("completed", 100.0, ["done", None])
+    assert found["partial"] == {"failed": 1, "of": 2, "errors": [error]}
+    assert found["stages"]["page"]["elements"]["failed"] == 1
+    assert (both.status_code, both.json()["field"]) == (422, "failed_elements")
+    assert (again.status_code, again.json()["run"], again.json()["partial"]) == (202, 2, None)
+    statuses = {name: stage["status"] for name, stage in again.json()["stages"].items()}
+    assert statuses == {"split": "completed", "page": "running"}
+
+
+async def test_failed_elements_of_a_job_without_any_are_409(http: Http, store: Store) -> None:
+    job = await builders.completed(store)
+
+    answer = await http.post(f"jobs/{job.id}/retry", json={"failed_elements": True})
+
+    assert (answer.status_code, answer.json()["detail"]) == (
+        409,
+        "No elements of this job have failed and been left out.",
+    )
 
 
 JSON = {"Content-Type": "application/json"}

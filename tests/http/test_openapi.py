@@ -141,7 +141,8 @@ async def test_a_submit_is_told_with_its_key_and_its_body(http: Http) -> None:
 async def test_a_retry_is_told_with_the_stage_it_may_name(http: Http) -> None:
     operation = (await told(http))["paths"][BASE + "/jobs/{job_id}/retry"]["post"]
 
-    assert operation["requestBody"]["content"]["application/json"]["schema"]["properties"].keys() == {"stage"}
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    assert schema["properties"].keys() == {"stage", "failed_elements"}
     assert not operation["requestBody"]["required"]
 
 

@@ -10,6 +10,7 @@ from packhorse import AsyncClient, Client
 from packhorse.define import (
     Choices,
     Context,
+    Failed,
     File,
     JobDecorator,
     JobHandle,
@@ -76,6 +77,24 @@ def report(
     return {"frames": len(all)}
 
 
+@convert.stage(tolerate=0.05, retries=1)
+def measured(ctx: Context, p: Convert, frame: Frame = each(frames)) -> float:
+    return 0.5
+
+
+@convert.stage(tolerate=3)
+async def rated(ctx: Context, p: Convert, one: float = each(gather(measured))) -> str | Later:
+    return "good"
+
+
+@convert.stage
+def mean(ctx: Context, p: Convert, all: list[float | Failed] = gather(measured)) -> float:
+    return sum(each for each in all if not isinstance(each, Failed))
+
+
+assert_type(gather(measured), list[float | Failed])
+assert_type(gather(rated), list[str | Failed])
+assert_type(each(gather(rated)), str)
 assert_type(needs(onnx), File)
 assert_type(needs(frames), list[Frame])
 assert_type(each(frames), Frame)

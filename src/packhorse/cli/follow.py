@@ -120,6 +120,7 @@ class Lines:
         elements = stage.get("elements") or {}
         total = elements.get("total")
         facts = [f"{elements['completed']} of {counted(total, 'element')}"] if total else []
+        facts += [f"{elements['failed']} failed"] if elements.get("failed") else []
         facts += [counted(stage["attempt"], "attempt")] if stage["attempt"] > 1 else []
         return f"{said}: {', '.join(facts)}" if facts else said
 
@@ -172,6 +173,7 @@ def message(stage: Json) -> str:
     """How many elements are done, what the stage reports, and why it or some elements never started."""
     elements = stage.get("elements") or {}
     parts = [f"{elements['completed']} of {elements['total']}"] if elements.get("total") else []
+    parts += [f"{elements['failed']} failed"] if elements.get("failed") else []
     if stage.get("message"):
         parts.append(stage["message"])
     if stage.get("reason"):

@@ -143,9 +143,13 @@ def cancel(job_id: str) -> Call[Json]:
     return Call("POST", _job(job_id) + "/cancel")
 
 
-def retry(job_id: str, stage: str | None = None) -> Call[Json]:
-    """Start a new run: from what failed, from ``stage``, or of everything (``*``)."""
-    return Call("POST", _job(job_id) + "/retry", query={"stage": stage})
+def retry(job_id: str, stage: str | None = None, *, failed_elements: bool = False) -> Call[Json]:
+    """Start a new run: from what failed, from ``stage``, or of everything (``*``).
+
+    ``failed_elements``: of the elements that failed and were left out, and of what follows them.
+    """
+    body = {"failed_elements": True} if failed_elements else None
+    return Call("POST", _job(job_id) + "/retry", query={"stage": stage}, json=body)
 
 
 def delete(job_id: str) -> Call[None]:

@@ -42,6 +42,11 @@ RUN_TIMED_OUT = Failure(
     error_codes.RUN_TIMEOUT, "The run timed out: it took longer than its run_timeout.", permanent=True
 )
 
+NO_VALUE = Result(b"null", is_skipped=True)
+
+Redo = Mapping[int, Collection[int] | None]
+"""What a new run does again, by the index of the stage: some of its elements, or None for the whole stage."""
+
 DWARFED = 10
 """How many times as long as a delay the clock's error must be before the delay begins again."""
 
@@ -263,19 +268,24 @@ def expire(job: Job, *, now: float) -> Change | None:
 
 
 def retry(
-    job: Job, *, stage: str | None = None, now: float, by: str = "", order: str = "", is_revival: bool = False
-) -> Change | None:
+    job: Job, *, stage: str | None = None, failed_elements: bool = False, now: float, by: str = "", order: str = "",
+    is_revival: bool = False,
+) -> Change | None:  # fmt: skip
     """Start a new run: of unfinished stages (default), of a stage and all that follow it, or of everything (``*``).
 
-    An active job is not changed. The slot is taken again, attempts start from zero, event numbers continue. The failure
-    of the last run is settled as retried by ``by``.
+    ``failed_elements``: of the elements that failed and were left out, and of what follows them. An active job is not
+    changed. The slot is taken again, attempts start from zero, event numbers continue. The failure of the last run is
+    settled as retried by ``by``.
     """
     if job.status in ACTIVE:
         return None
     if job.is_purging:
         raise JobNotFound(job_id=job.id)
-    redo = _stages_to_redo(job, stage)
-    if not redo and job.status is COMPLETED:
+    dirty = _elements_to_redo(job) if failed_elements else dict.fromkeys(_stages_to_redo(job, stage))
+    if failed_elements and not dirty:
+        raise _refusal(job, "retry", "No elements of this job have failed and been left out.")
+    redo = {i for i, elements in dirty.items() if elements is None}
+    if not dirty and job.status is COMPLETED:
         raise _refusal(job, "retry", "The job is completed. Name the stage to run again, or * for everything.")
     draft = _draft(job, "retry", now)
     if job.slot is not None:
@@ -293,13 +303,13 @@ def retry(
         purge_at=None,
         deadline_at=now + min(job.plan.pending, job.plan.deadline),
         revived=job.revived + 1 if is_revival else 0,
-        has_litter=job.has_litter or bool(redo),
+        has_litter=job.has_litter or bool(dirty),
         promoted=(),
         not_before=now,
     )
     draft.note_run("fired")
     for i in range(len(job.stages)):
-        draft.stages[i] = _again(job, i, redo)
+        draft.stages[i] = _again(job, i, dirty)
     if job.status is FAILED:
         draft.do(
             changes.SettleFailures(
@@ -309,7 +319,8 @@ def retry(
             )
         )
     why = "revive" if is_revival else "retry"
-    draft.say("retrying", run=job.run + 1, why=why, **({"stage": stage} if stage is not None else {}))
+    facts = {"elements": sum(each.tolerated for each in job.stages)} if failed_elements else {}
+    draft.say("retrying", run=job.run + 1, why=why, **({"stage": stage} if stage is not None else {}), **facts)
     if draft.advance(now):  # every stage had finished, only the end of the run was missing
         draft.end(COMPLETED)
     return draft.change()
@@ -388,7 +399,8 @@ class _Draft:
         i = self.before.plan.index[at.stage]
         tasks = self.stages[i].tasks or ()
         is_only = len(tasks) == 1
-        self.stages[i] = Stage((task,) if is_only else (*tasks[: at.element], task, *tasks[at.element + 1 :]))
+        kept = (task,) if is_only else (*tasks[: at.element], task, *tasks[at.element + 1 :])
+        self.stages[i] = Stage(kept, self.stages[i].tolerates)
 
     def widen(self, stage: str, width: int | None) -> None:
         """Create the elements of the stages that run over ``stage``, once their number is known."""
@@ -396,36 +408,47 @@ class _Draft:
             if self.before.plan.stages[i].over == stage and self.stages[i].tasks is None:
                 known = self._elements(stage, width)
                 if known is not None:
-                    self.stages[i] = Stage((Task(),) * known)
+                    tolerance = self.before.plan.stages[i].tolerate
+                    self.stages[i] = Stage((Task(),) * known, 0 if tolerance is None else tolerance.bound(known))
 
     def _elements(self, stage: str, width: int | None) -> int | None:
         i = self.before.plan.index[stage]
         if self.before.plan.stages[i].over is None:
             return width
         tasks = self.stages[i].tasks
-        return len(tasks) if tasks is not None and self.stages[i].status is T_COMPLETED else None
+        return len(tasks) if tasks is not None and self.stages[i].is_done else None
 
     def advance(self, not_before: float) -> bool:
-        """Make every task due whose inputs are complete; return whether all stages are completed.
+        """Make every task due whose inputs are complete; return whether all stages are done.
 
         In graph order, so that stages without elements complete on the way.
         """
-        are_completed = True
+        are_done = True
         for i, stage in enumerate(self.before.plan.stages):
-            if self.stages[i].status is T_COMPLETED:
+            if self.stages[i].is_done:
                 continue
             if self._has_all(stage.needs):
                 if self.stages[i].tasks is None and stage.over is not None:
                     self.widen(stage.over, None)
+                gaps = self._gaps(stage)
                 for n, task in enumerate(self.stages[i].tasks or ()):
-                    if task.status is T_PENDING and task.ready_at is None:
+                    if task.status is T_PENDING and task.ready_at is None and n in gaps:
+                        self.put(TaskId(stage.name, n), replace(task, status=T_SKIPPED, ended_at=self.now))
+                        self.do(changes.KeepResult(TaskId(stage.name, n), NO_VALUE))
+                    elif task.status is T_PENDING and task.ready_at is None:
                         self.make_due(TaskId(stage.name, n), task, not_before)
-            are_completed = are_completed and self.stages[i].status is T_COMPLETED
-        return are_completed
+            are_done = are_done and self.stages[i].is_done
+        return are_done
+
+    def _gaps(self, stage: StagePlan) -> frozenset[int]:
+        """Elements of a stage that cannot run, because the stage that it runs over has no value for them."""
+        if stage.over is None or self.before.plan.stage(stage.over).over is None:
+            return frozenset()
+        return self.stages[self.before.plan.index[stage.over]].gaps
 
     def _has_all(self, needs: Iterable[Need]) -> bool:
         for need in needs:  # noqa: SIM110 (a generator for each stage would cost more than the rest of the walk)
-            if self.stages[self.before.plan.index[need.stage]].status is not T_COMPLETED:
+            if not self.stages[self.before.plan.index[need.stage]].is_done:
                 return False
         return True
 
@@ -593,6 +616,14 @@ def _end_attempt(
         draft.make_due(at, replace(ended, status=T_PENDING), not_before)
         draft.say("retrying", **facts, at=not_before)
         return draft.change()
+    stage = draft.stages[job.plan.index[at.stage]]
+    if (failed := stage.failed) < stage.tolerates:
+        message = error.message[: models.ERROR_LENGTH] if failed < models.ERRORS_KEPT else ""
+        draft.put(at, replace(ended, status=T_FAILED, error=replace(error, message=message, detail=None)))
+        draft.do(changes.KeepResult(at, Result(b"null", error=replace(error, detail=None))))
+        draft.say("stage_failed", **facts, tolerated=True)
+        draft.widen(at.stage, None)
+        return _go_on(draft, draft.now)
     draft.put(at, replace(ended, status=T_FAILED))
     draft.say("stage_failed", **facts)
     draft.set(error=error)
@@ -648,16 +679,36 @@ def _stages_to_redo(job: Job, stage: str | None) -> set[int]:
     return redo
 
 
-def _again(job: Job, i: int, redo: set[int]) -> Stage:
+def _elements_to_redo(job: Job) -> Redo:
+    """The elements that failed and were left out, and what follows them: elements of them, or whole stages."""
+    dirty: dict[int, set[int] | None] = {}
+    for i, (plan, stage) in enumerate(zip(job.plan.stages, job.stages, strict=True)):  # graph order, as above
+        tasks = stage.tasks or ()
+        found = {n for n, task in enumerate(tasks) if task.status is T_FAILED} if stage.tolerated else set()
+        needed = [(need.how, dirty[at]) for need in plan.needs if (at := job.plan.index[need.stage]) in dirty]
+        if any(how != "each" or elements is None for how, elements in needed):
+            dirty[i] = None
+        elif found := found.union(*(elements or () for _, elements in needed)):
+            dirty[i] = found
+    return dirty
+
+
+def _again(job: Job, i: int, dirty: Redo) -> Stage:
     """The stage at the start of the next run."""
     stage, plan = job.stages[i], job.plan.stages[i]
-    if i not in redo:
+    again = dirty.get(i, frozenset())
+    over = None if plan.over is None else job.plan.index[plan.over]
+    if again is not None:
         if stage.tasks is None:
             return stage
-        kept = (replace(task, attempt=0) if task.status is T_COMPLETED else Task() for task in stage.tasks)
-        return Stage(tuple(kept))
-    if plan.over is not None and stage.tasks is not None and job.plan.index[plan.over] not in redo:
-        return Stage((Task(),) * len(stage.tasks))
+        is_done = stage.is_done
+        kept = (
+            replace(task, attempt=0) if n not in again and (is_done or task.is_settled) else Task()
+            for n, task in enumerate(stage.tasks)
+        )
+        return Stage(tuple(kept), stage.tolerates)
+    if over is not None and stage.tasks is not None and over not in dirty:
+        return Stage((Task(),) * len(stage.tasks), stage.tolerates)
     return _blank(plan)
 
 

@@ -45,6 +45,15 @@ class Task(Struct, frozen=True, array_like=True):
     delay: float = 0.0  # seconds from when it was queued to `ready_at`
 
     @property
+    def is_skipped(self) -> bool:
+        return self.status is TaskStatus.SKIPPED
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has completed, or was skipped on purpose. One that is skipped because the run stops has no end."""
+        return self.status is TaskStatus.COMPLETED or (self.is_skipped and self.ended_at is not None)
+
+    @property
     def errors(self) -> int:
         """Attempts of this run that failed or were lost."""
         is_fine = self.status is TaskStatus.COMPLETED or self.status is TaskStatus.RUNNING
@@ -55,16 +64,27 @@ class Stage(Struct, frozen=True, array_like=True):
     """A stage's tasks: one, or one per element; None while an ``each`` stage does not know its elements yet."""
 
     tasks: tuple[Task, ...] | None = (Task(),)
+    tolerates: int = 0  # elements that may fail permanently without failing the run
 
     @property
     def status(self) -> TaskStatus:
         if self.tasks is None:
             return TaskStatus.PENDING
-        if len(self.tasks) == 1:
+        if len(self.tasks) == 1 and not self.tolerates:
             return self.tasks[0].status
         seen = {task.status for task in self.tasks}
         if seen <= {TaskStatus.COMPLETED}:
             return TaskStatus.COMPLETED
+        if TaskStatus.SKIPPED in seen and all(task.is_settled for task in self.tasks if task.is_skipped):
+            seen.discard(TaskStatus.SKIPPED)
+            if not seen:
+                return TaskStatus.SKIPPED
+            seen.add(TaskStatus.COMPLETED)
+        if TaskStatus.FAILED in seen and self.tolerated:
+            seen.discard(TaskStatus.FAILED)
+            seen.add(TaskStatus.COMPLETED)
+        if len(seen) == 1:
+            return seen.pop()
         for status in (TaskStatus.FAILED, TaskStatus.RUNNING, TaskStatus.CANCELLED):
             if status in seen:
                 return status
@@ -72,8 +92,49 @@ class Stage(Struct, frozen=True, array_like=True):
             return TaskStatus.CANCELLED if TaskStatus.COMPLETED in seen else TaskStatus.SKIPPED
         return TaskStatus.RUNNING if TaskStatus.COMPLETED in seen else TaskStatus.PENDING
 
+    @property
+    def is_done(self) -> bool:
+        """Whether what needs it may start: all tasks have completed, were left out on purpose, or may be missing."""
+        status = self.status
+        return status is TaskStatus.COMPLETED or (
+            status is TaskStatus.SKIPPED and all(task.is_settled for task in self.tasks or ())
+        )
+
+    @property
+    def gaps(self) -> frozenset[int]:
+        """Elements without a value, of a stage that is done."""
+        tasks = self.tasks or ()
+        return frozenset(n for n, task in enumerate(tasks) if task.status is not TaskStatus.COMPLETED)
+
+    @property
+    def failed(self) -> int:
+        return sum(task.status is TaskStatus.FAILED for task in self.tasks or ())
+
+    @property
+    def tolerated(self) -> int:
+        """Failed elements that are left out; 0 if they are more than the stage tolerates, which fails the run."""
+        failed = self.failed if self.tolerates else 0
+        return failed if failed <= self.tolerates else 0
+
+    @property
+    def done(self) -> int:
+        """Tasks that nobody waits for any more: completed, left out on purpose, or failed and tolerated."""
+        return sum(task.is_settled for task in self.tasks or ()) + self.tolerated
+
 
 Stopping = Literal["cancel", "fail", "expire"]
+
+ERRORS_KEPT, ERROR_LENGTH = 100, 200
+"""Errors of elements that a job keeps with their message, and characters of it: each step writes them all again."""
+
+
+class Partial(NamedTuple):
+    """How many elements failed and were left out, of how many in the stages that tolerate it, and the first errors."""
+
+    failed: int
+    of: int
+    errors: Sequence[Failure]
+
 
 SKIP_REASONS: Mapping[str, str] = {  # why stages never started, by the code with which the run expired
     error_codes.ORPHANED: "no worker started the job in time",
@@ -175,6 +236,21 @@ class Job(Struct, frozen=True):
         ]
 
     @property
+    def partial(self) -> Partial | None:
+        """What its stages have left out because it failed; None if nothing was."""
+        failed = [
+            task.error
+            for stage in self.stages
+            if stage.tolerated
+            for task in stage.tasks or ()
+            if task.status is TaskStatus.FAILED and task.error is not None
+        ]
+        if not failed:
+            return None
+        counted = (s for plan, s in zip(self.plan.stages, self.stages, strict=True) if plan.tolerate is not None)
+        return Partial(len(failed), sum(len(stage.tasks or ()) for stage in counted), failed[:ERRORS_KEPT])
+
+    @property
     def error_count(self) -> int:
         return sum(task.errors for stage in self.stages for task in stage.tasks or ())
 
@@ -238,6 +314,8 @@ class Result(Struct, frozen=True, omit_defaults=True):
     value: bytes
     files: tuple[Artifact, ...] = ()
     extra: tuple[Artifact, ...] = ()  # published with `ctx.artifact`, not part of the value
+    error: Failure | None = None  # why this element has no value, although the run continues
+    is_skipped: bool = False  # an element that was left out: its value does not count
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:

@@ -58,6 +58,7 @@ DEFAULT_KEEP = 7 * 86_400.0
 FILLABLE = ("deadline", "pending", "revive")  # pipeline options that the deployment fills in if unset, besides `keep`
 CACHE = "filled"
 MAX_REVIVE_DELAY = 86_400.0
+SLIP = 1e-9  # 0.07 of 100 elements is 7.000000000000001, and 0.29 of 100 is 28.999999999999996: both are meant whole
 MAX_DOUBLINGS = 32  # the cap is reached long before; more would overflow a float
 
 
@@ -102,6 +103,16 @@ class Revive(Struct, frozen=True, array_like=True):
         return min(MAX_REVIVE_DELAY, self.backoff * 2.0 ** min(revived, MAX_DOUBLINGS))
 
 
+class Tolerance(Struct, frozen=True, array_like=True):
+    """How many elements of a stage may fail permanently without failing the run: a number, or a share of them."""
+
+    most: int = 0
+    share: float = 0.0
+
+    def bound(self, elements: int) -> int:
+        return max(self.most, int(self.share * elements + SLIP))
+
+
 class AlertRate(Struct, frozen=True, array_like=True):
     """Alert when ``failures`` runs have failed within ``per`` seconds. 1 alerts to every failure, with its record."""
 
@@ -137,6 +148,7 @@ class StagePlan(Struct, frozen=True, omit_defaults=True, dict=True):
     weight: float = 1.0
     is_async: bool = False
     elements: int = 1000  # maximum elements of an `each` stage
+    tolerate: Tolerance | None = None  # failed elements that do not fail the run; None: any fails it
     unset: tuple[str, ...] = ()
     """Options its author did not set; filled with the deployment's defaults at submit."""
 
@@ -269,6 +281,10 @@ def check_plan(plan: Plan) -> None:
         if sum(need.how == "each" for need in stage.needs) > 1:
             raise DefinitionError(f"Stage {stage.name!r} has two each(...) parameters; it can run over one list only.")
         seen[stage.name] = stage
+        if stage.tolerate is not None and stage.over is None:
+            raise DefinitionError(
+                f"Stage {stage.name!r} has tolerate=, but no each(...) parameter: it has no elements to leave out."
+            )
     if not plan.stages:
         raise DefinitionError(f"Pipeline {plan.pipeline!r} has no stages.")
     for name, called in plan.outputs.items():

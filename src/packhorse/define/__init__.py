@@ -7,7 +7,7 @@ from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
 from packhorse.define.secrets import Secret
 from packhorse.define.signature import Function, JobDecorator
-from packhorse.define.stages import Context, Later, Permanent, Stage, each, gather, needs
+from packhorse.define.stages import Context, Failed, Later, Permanent, Stage, each, gather, needs
 from packhorse.define.submit import JobHandle, JobSnapshot, Options, Submitter
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Choices",
     "Code",
     "Context",
+    "Failed",
     "File",
     "Function",
     "JobDecorator",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Required, TypedDict
 
 from packhorse.core import plan, publish_path
 from packhorse.core.error_codes import CODE_PATTERN
@@ -136,6 +136,13 @@ class StageOptions(TypedDict, total=False):
     """Maximum elements of an ``each`` stage. Default: 1000."""
 
 
+class ElementOptions(StageOptions, total=False):
+    """Options of a stage that runs once per element."""
+
+    tolerate: Required[float]
+    """Elements that may fail permanently without failing the run: a number (3) or a share (0.05). Default: none."""
+
+
 class DownloadOptions(TypedDict, total=False):
     """Limits of a pipeline's downloads. What is left out is as in the settings; 0 means unlimited."""
 
@@ -234,6 +241,7 @@ def stage_limits(
     retry_on: Sequence[Literal["timeout", "memory"]] = (),
     weight: float = 1.0,
     elements: int = 1000,
+    tolerate: float | None = None,
 ) -> dict[str, Any]:
     """The fields of a `StagePlan`. Raises ValueError."""
     return {
@@ -246,6 +254,7 @@ def stage_limits(
         "retry_on": _retry_on(retry_on),
         "weight": _positive("weight", weight),
         "elements": check_int("elements", elements, 1),
+        "tolerate": None if tolerate is None else _tolerance(tolerate),
     }
 
 
@@ -320,6 +329,14 @@ def _downloads(value: DownloadOptions) -> plan.DownloadLimits:
         raise ValueError(f'downloads: per can only be "user" or "key", not {per!r}')
     found = {name: size(each) if name.startswith("bytes") else each for name, each in given.items()}
     return plan.DownloadLimits(per, **{name: check_int(f"downloads: {name}", each, 0) for name, each in found.items()})
+
+
+def _tolerance(value: Any) -> plan.Tolerance:
+    if isinstance(value, float) and 0 < value <= 1:
+        return plan.Tolerance(share=value)
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return plan.Tolerance(value)
+    raise ValueError(f"tolerate takes a number of elements such as 3, or a share of them such as 0.05, not {value!r}")
 
 
 def _retry_on(value: Sequence[str]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from msgspec.structs import replace
 
@@ -14,6 +14,7 @@ from packhorse.core.plan import Definition, Plan, Status, check_plan, fingerprin
 from packhorse.define.introspection import Scope, caller, check_name, definition_error, hint, place_of, require_function
 from packhorse.define.options import (
     PIPELINE_DEFAULTS,
+    ElementOptions,
     PipelineOptions,
     StageOptions,
     check_names,
@@ -22,7 +23,7 @@ from packhorse.define.options import (
 )
 from packhorse.define.params import Schema
 from packhorse.define.schemas import fields_of
-from packhorse.define.stages import Context, Stage, build_stage, markers_of
+from packhorse.define.stages import Context, Stage, TolerantStage, build_stage, markers_of
 from packhorse.define.submit import LOCAL, JobHandle, SubmitOptions, Submitter, options_from
 from packhorse.errors import DefinitionError
 
@@ -161,14 +162,16 @@ class StageDecorator(Generic[P]):
     ) -> Stage[Concatenate[Context, P, Q], R]: ...
     @overload
     def __call__(self, function: None = None, /, **options: Unpack[StageOptions]) -> StageDecorator[P]: ...
-    def __call__(self, function: Callable[..., Any] | None = None, /, **options: Unpack[StageOptions]) -> Any:
+    @overload
+    def __call__(self, function: None = None, /, **options: Unpack[ElementOptions]) -> ElementDecorator[P]: ...
+    def __call__(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         if function is None:
-            return StageDecorator(self._pipeline, {**self._options, **options})
+            return StageDecorator(self._pipeline, {**self._options, **options})  # type: ignore[arg-type]
         require_function(function)
         pipeline, limits, scope = self._pipeline, dict(self._options), caller()[1]
         name: Any = limits.pop("name", function.__name__)
         try:
-            check_names(limits, StageOptions, "a stage")
+            check_names(limits, ElementOptions, "a stage")
             markers = markers_of(function)
             _check_second(pipeline, function, scope)
             stage = build_stage(pipeline.name, name, function, limits, markers, scope)
@@ -176,6 +179,14 @@ class StageDecorator(Generic[P]):
             raise definition_error(f"Stage {name!r} of {pipeline.name!r}: {error}", place_of(function)) from error
         pipeline.add(stage)
         return stage
+
+
+class ElementDecorator(Protocol[P]):
+    """``@count.stage(tolerate=0.05)``: a `StageDecorator` whose stages may leave out elements that failed."""
+
+    def __call__(
+        self, function: Callable[Concatenate[Context, P, Q], R], /
+    ) -> TolerantStage[Concatenate[Context, P, Q], R]: ...
 
 
 def _check_second(pipeline: Pipeline[Any], function: Callable[..., Any], scope: Scope) -> None:

@@ -96,6 +96,15 @@ class Later(Struct, frozen=True):
             raise ValueError(f"Later takes seconds from now, not {self.seconds!r}")
 
 
+class Failed(Struct, frozen=True):
+    """In place of the result of an element that failed, in what `gather` returns of a stage with ``tolerate=``."""
+
+    element: int
+    """Its place in the list, counted from 0."""
+    code: str
+    message: str
+
+
 class Permanent(Exception):
     """Raise it to fail the job without further attempts."""
 
@@ -108,7 +117,7 @@ class Permanent(Exception):
 Q = ParamSpec("Q")
 R_co = TypeVar("R_co", covariant=True)
 
-Document = tuple[bytes, Sequence[File]]  # a result as JSON, and the files it refers to by number
+Document = tuple[bytes, Sequence[File]] | Failed  # a result as JSON, and the files it refers to by number
 
 
 class Stage(Generic[Q, R_co]):
@@ -150,6 +159,10 @@ class Stage(Generic[Q, R_co]):
         return f"<stage {self.plan.kind} at {self.place}>"
 
 
+class TolerantStage(Stage[Q, R_co]):
+    """A stage with ``tolerate=``: what gathers its results has to deal with `Failed`."""
+
+
 class Marker:
     """Default value of a parameter that takes another stage's result."""
 
@@ -161,7 +174,9 @@ class Marker:
 
     def value(self, given: Sequence[Document]) -> object:
         what = f"The result of {self.stage.name}"
-        values = [decode_result(data, self.item, files, what) for data, files in given]
+        values = [
+            each if isinstance(each, Failed) else decode_result(each[0], self.item, each[1], what) for each in given
+        ]
         if self.how == "gather":
             return values
         (value,) = values
@@ -182,11 +197,13 @@ def each(stage: Stage[..., Sequence[T] | Later]) -> T: ...
 @overload
 def each(stage: Stage[..., Coroutine[Any, Any, Sequence[T] | Later]]) -> T: ...
 @overload
+def each(stage: list[T | Failed]) -> T: ...
+@overload
 def each(stage: list[T]) -> T: ...
 def each(stage: Any) -> Any:
     """One element of that stage's list result. This stage runs once per element, in parallel.
 
-    ``each(gather(stage))`` runs once per result of a stage that itself runs once per element.
+    ``each(gather(stage))`` runs once per result of a stage that itself runs once per element; not for one that failed.
     """
     if isinstance(stage, Marker) and stage.how == "gather":
         return Marker("each", stage.stage, stage.item)
@@ -196,11 +213,18 @@ def each(stage: Any) -> Any:
 
 
 @overload
+def gather(stage: TolerantStage[..., Coroutine[Any, Any, T | Later]]) -> list[T | Failed]: ...
+@overload
+def gather(stage: TolerantStage[..., T | Later]) -> list[T | Failed]: ...
+@overload
 def gather(stage: Stage[..., Coroutine[Any, Any, T | Later]]) -> list[T]: ...
 @overload
 def gather(stage: Stage[..., T | Later]) -> list[T]: ...
 def gather(stage: Stage[..., Any]) -> Any:
-    """All results of a stage that runs once per element, in the order of the elements."""
+    """All results of a stage that runs once per element, in the order of the elements.
+
+    With ``tolerate=``, elements that failed are `Failed`. Elements that were skipped are left out.
+    """
     return Marker("gather", _stage(stage, "gather"), stage.returns)
 
 
@@ -232,6 +256,8 @@ def build_stage(
     needs = tuple(Need(parameter, marker.stage.name, marker.how) for parameter, marker in markers.items())
     # The kind changes with the wiring, so that a worker with other code does not receive arguments it cannot take.
     wiring = fingerprint(sorted(needs, key=lambda need: need.parameter))
+    if tolerant := sorted(p for p, m in markers.items() if m.how == "gather" and m.stage.plan.tolerate is not None):
+        wiring = fingerprint([wiring, tolerant])
     plan = StagePlan(
         name=check_name(name),
         kind=f"{pipeline}/{name}#{wiring[:8]}",
@@ -241,7 +267,8 @@ def build_stage(
         **stage_limits(**limits),
     )
     returns = result_type(function, scope)
-    return Stage(call or function, plan, place=place_of(function), markers=markers, returns=returns)
+    kind = Stage if plan.tolerate is None else TolerantStage
+    return kind(call or function, plan, place=place_of(function), markers=markers, returns=returns)
 
 
 def result_type(function: Callable[..., Any], scope: Scope) -> Any:

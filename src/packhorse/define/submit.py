@@ -139,10 +139,13 @@ class JobHandle(Protocol[R_co]):
 
     async def a_cancel(self) -> JobSnapshot[R_co]: ...
 
-    def retry(self, stage: str | None = None) -> JobSnapshot[R_co]:
-        """Start a new run: of unfinished stages, from a stage on, or of everything (``*``)."""
+    def retry(self, stage: str | None = None, *, failed_elements: bool = False) -> JobSnapshot[R_co]:
+        """Start a new run: of unfinished stages, from a stage on, or of everything (``*``).
 
-    async def a_retry(self, stage: str | None = None) -> JobSnapshot[R_co]: ...
+        ``failed_elements``: of the elements that failed and were left out, and of what follows them.
+        """
+
+    async def a_retry(self, stage: str | None = None, *, failed_elements: bool = False) -> JobSnapshot[R_co]: ...
 
     @overload
     def result_of(self, stage: Stage[..., Coroutine[Any, Any, R | Later]]) -> R: ...

@@ -36,14 +36,21 @@ async def cancel(services: Services, caller: Caller, job_id: str) -> JobDocument
     return await services.document(job, caller)
 
 
-async def retry(services: Services, caller: Caller, job_id: str, stage: str | None = None) -> JobDocument:
-    """Start a new run: of what has not finished, of a stage and what follows it, or of everything (``*``)."""
+async def retry(
+    services: Services, caller: Caller, job_id: str, stage: str | None = None, *, failed_elements: bool = False
+) -> JobDocument:
+    """Start a new run: of what has not finished, of a stage and what follows it, or of everything (``*``).
+
+    ``failed_elements``: of the elements that failed and were left out, and of what follows them.
+    """
     await services.job(caller, job_id)
+    if failed_elements and stage is not None:
+        raise errors.InvalidInput("Name a stage, or ask for the failed elements, not both.", field="failed_elements")
 
     def decide(job: Job) -> Change | None:
         if stage != EVERYTHING:
             check_stage(job, stage)
-        return lifecycle.retry(job, stage=stage, now=services.store.now())
+        return lifecycle.retry(job, stage=stage, failed_elements=failed_elements, now=services.store.now())
 
     job = await services.transact(job_id, decide)
     services.audit.tell("job.retried", caller, job_id=job_id, run=job.run)

@@ -7,7 +7,18 @@ from typing import Any, NotRequired, TypedDict, cast
 
 from packhorse.core import json, publish_path
 from packhorse.core.error_codes import CODES, EXCEPTION, INVALID, PERMANENT
-from packhorse.core.models import Artifact, Failure, Input, Job, Result, Spec, Stopping, TaskId, primary_input
+from packhorse.core.models import (
+    Artifact,
+    Failure,
+    Input,
+    Job,
+    Partial,
+    Result,
+    Spec,
+    Stopping,
+    TaskId,
+    primary_input,
+)
 from packhorse.core.plan import Status, TaskStatus, keep_periods, purge_at
 from packhorse.core.redaction import mask
 from packhorse.define.files import artifact_key
@@ -56,6 +67,17 @@ class ErrorDocument(TypedDict):
     element: NotRequired[int]
 
 
+class PartialDocument(TypedDict):
+    """Elements that failed and were left out, as their stages tolerate it, of all elements of these stages.
+
+    ``errors`` are those of the first 100. In the result, such an element is null.
+    """
+
+    failed: int
+    of: int
+    errors: list[ErrorDocument]
+
+
 class AliasDocument(TypedDict):
     """The app's own name for the job's status, and the keys of its files by the app's names.
 
@@ -97,6 +119,7 @@ class JobDocument(PositionDocument):
     promoted: bool
     promoted_object_keys: list[str]
     error: ErrorDocument | None
+    partial: PartialDocument | None
     error_count: int
     last_error: ErrorDocument | None
     created_at: str | None
@@ -213,6 +236,7 @@ def job_to_json(job: Job, spec: Spec | None, results: Results, progress: Reporte
         "promoted": bool(job.promoted),
         "promoted_object_keys": _promoted_keys(job, results, names),
         "error": _error(job.error),
+        "partial": _partial(job.partial),
         "error_count": job.error_count,
         "last_error": _error(job.last_error),
         "created_at": iso(job.created_at),
@@ -304,6 +328,7 @@ def public_job(document: JobDocument) -> JobDocument:
         "published_folder": None,
         "trace_id": "",
         "error": public_error(document["error"]),
+        "partial": _public_partial(document["partial"]),
         "alias": None if alias is None else {**alias, "output": {}},
         **({"output": {}} if "output" in document else {}),
     }
@@ -315,6 +340,10 @@ def public_error(error: ErrorDocument | None) -> ErrorDocument | None:
         return None
     message = error["message"] if is_for_user(error["code"]) else ""
     return {"code": error["code"], "message": message, "stage": error["stage"], "detail": None}
+
+
+def _public_partial(partial: PartialDocument | None) -> PartialDocument | None:
+    return None if partial is None else {**partial, "errors": []}
 
 
 def public_event(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -414,6 +443,7 @@ def _value(job: Job, stage: str, results: Results) -> Any:
     values = [
         decode_result(result.value, Any, [artifact_to_json(artifact) for artifact in result.files])
         for result in results_of_stage(results, stage)
+        if not result.is_skipped
     ]
     if job.plan.stage(stage).over is not None:
         return values
@@ -457,6 +487,13 @@ def _expires_at(job: Job) -> float:
 def _promoted_keys(job: Job, results: Results, names: Mapping[str, str]) -> list[str]:
     files = result_files(job, results) if job.promoted else []
     return [f"{to}{names[each.name].removeprefix(f'jobs/{job.id}')}" for to in job.promoted for each in files]
+
+
+def _partial(partial: Partial | None) -> PartialDocument | None:
+    if partial is None:
+        return None
+    errors = [found for each in partial.errors if (found := _error(each)) is not None]
+    return {"failed": partial.failed, "of": partial.of, "errors": errors}
 
 
 def _error(error: Failure | None) -> ErrorDocument | None:

@@ -24,6 +24,8 @@ LAST_TIME = 253_402_300_799.0  # the end of the year 9999, the last ISO time; a 
 
 ENDED_SHORT = (TaskStatus.FAILED, TaskStatus.CANCELLED)
 
+LEFT_OUT = (TaskStatus.FAILED, TaskStatus.SKIPPED)
+
 LAST_FIRST = {status: rank for rank, status in enumerate(ENDED_SHORT)}  # which stage of an ended job says most
 
 
@@ -136,14 +138,14 @@ def stage_percent(job: Job, name: str, reported: Reported) -> float:
         return 100.0
     done = 0.0
     for i, task in enumerate(tasks):
-        done += _now(job, task, reported.get(TaskId(name, i)))
+        done += 1.0 if _is_left_out(stage, task) else _now(job, task, reported.get(TaskId(name, i)))
     percent = round(100.0 * done / len(tasks), 2)
     return min(SHORT, percent) if stage.status in ENDED_SHORT else percent
 
 
 def current_stage(job: Job) -> str | None:
     """The earliest unfinished stage in graph order; of a job that ended, one that failed or was stopped comes first."""
-    left = [name for name in job.plan.index if job.stage(name).status is not TaskStatus.COMPLETED]
+    left = [name for name in job.plan.index if not job.stage(name).is_done]
     if job.status.is_terminal and left:
         return min(left, key=lambda name: LAST_FIRST.get(job.stage_status(name), len(LAST_FIRST)))
     return left[0] if left else None
@@ -157,11 +159,16 @@ def _peak(job: Job, plan: StagePlan, stage: Stage, reported: Reported) -> float:
     done = 0.0
     for i, task in enumerate(stage.tasks):
         report = reported.get(TaskId(plan.name, i))
-        if task.status is TaskStatus.COMPLETED:
+        if task.status is TaskStatus.COMPLETED or _is_left_out(stage, task):
             done += 1.0
         elif report is not None and report.run == job.run:
             done += min(report.peak, 1.0)
     return done / len(stage.tasks)
+
+
+def _is_left_out(stage: Stage, task: Task) -> bool:
+    """It was skipped on purpose, or failed where some may fail: nobody waits for it any more."""
+    return task.status in LEFT_OUT and (task.is_settled or (stage.tolerates > 0 and task.status is TaskStatus.FAILED))
 
 
 def _now(job: Job, task: Task, report: Progress | None) -> float:
@@ -190,13 +197,13 @@ def _stage(job: Job, name: str, progress: Reported) -> StageDocument:
         "completed_at": iso(ended),
         "updated_at": iso(max((report.at for report in reports), default=None)),
     }
-    if job.is_stopped and (stage.tasks is None or any(task.status is TaskStatus.SKIPPED for task in tasks)):
+    if job.is_stopped and (stage.tasks is None or any(task.is_skipped and not task.is_settled for task in tasks)):
         document["reason"] = job.skip_reason
     if job.plan.stage(name).over is None:
         return document
     elements = _elements(stage)  # their count says more than the report of any one element
     total = None if stage.tasks is None else elements["total"]
-    return {**document, "current": elements["completed"], "total": total, "elements": elements}
+    return {**document, "current": stage.done, "total": total, "elements": elements}
 
 
 def _is_untouched(tasks: Sequence[Task]) -> bool:

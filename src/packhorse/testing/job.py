@@ -137,9 +137,13 @@ class BenchJob(Generic[R_co]):
         """Cancel it: at once if nothing runs, else the running stages are asked to stop."""
         self._handle.cancel()
 
-    def retry(self, stage: AnyStage | str | None = None) -> None:
-        """Start a new run, and run it until it has ended: of unfinished stages, from a stage on, or of all (``*``)."""
-        self._handle.retry(stage if stage is None or isinstance(stage, str) else stage_of(stage).name)
+    def retry(self, stage: AnyStage | str | None = None, *, failed_elements: bool = False) -> None:
+        """Start a new run, and run it until it has ended: of unfinished stages, from a stage on, or of all (``*``).
+
+        ``failed_elements``: of the elements that failed and were left out, and of what follows them.
+        """
+        name = stage if stage is None or isinstance(stage, str) else stage_of(stage).name
+        self._handle.retry(name, failed_elements=failed_elements)
         self._finish(self.id)
 
     def __repr__(self) -> str:

@@ -65,13 +65,15 @@ class Inputs:
         """For ``each`` only the part of this element: the result of the same element, or one element of a list."""
         results = claim.upstream[need.stage]
         if need.how != "each":
-            return tuple([self._document(result) for result in results])
+            return tuple([self._document(result, n) for n, result in enumerate(results) if not result.is_skipped])
         if claim.job.plan.stage(need.stage).over is not None:
             return (self._document(results[claim.task.element]),)
         value, files = values.element(results[0].value, results[0].files, claim.task.element)
         return (self._document(Result(value, tuple(files))),)
 
-    def _document(self, result: Result) -> Document:
+    def _document(self, result: Result, element: int = 0) -> Document:
+        if result.error is not None:
+            return Document(result.value, failed=(element, result.error.code, result.error.message))
         return Document(result.value, tuple([self._want(artifact.file) for artifact in result.files]))
 
     def _want(self, file: Stored) -> tuple[str, str]:

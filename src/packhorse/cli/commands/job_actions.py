@@ -49,6 +49,7 @@ def cancel(
 def retry(
     *jobs: JobIds,
     stage: str | None = None,
+    failed_elements: bool = False,
     chosen: Chosen = Chosen(),
     all: bool = False,
     sure: Sure = Sure(),
@@ -58,14 +59,17 @@ def retry(
 
     Args:
         stage: Run this stage and all stages after it again; * for all stages. Only for a single job.
+        failed_elements: Run only the elements that failed and were left out again, and what follows them. Only for a
+            single job.
         all: Retry all failed and cancelled jobs.
     """
-    if stage is not None and not _is_one_job(jobs, chosen, all, sure):
-        raise CycloptsError(msg="--stage works only with a single job id.", command_chain=["retry"])
+    if (stage is not None or failed_elements) and not _is_one_job(jobs, chosen, all, sure):
+        option = "--failed-elements" if failed_elements else "--stage"
+        raise CycloptsError(msg=f"{option} works only with a single job id.", command_chain=["retry"])
 
     def retry_one(client: Client, job: str) -> None:
         before = client.get(job)
-        after = client.retry(job, stage)
+        after = client.retry(job, stage, failed_elements=failed_elements)
         _print_job(after, remote)
         if after["run"] == before["run"]:
             output.message("The job is already active: nothing was changed.")

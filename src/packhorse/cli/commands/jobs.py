@@ -13,6 +13,7 @@ from packhorse.cli.options import Chosen, JobId, Remote, Whole, resolve_job
 from packhorse.client import Client, Json
 from packhorse.core import json
 from packhorse.define.validation import list_some
+from packhorse.plurals import counted
 from packhorse.schemas.jobs import ArtifactDocument
 from packhorse.web.widgets.formatting import milliseconds, percent, size
 
@@ -191,6 +192,8 @@ def _facts(client: Client, job: Json) -> Iterator[tuple[str, object]]:
     if (error := job["error"]) is not None:
         where = f"{watching.place(error)}: " if error["stage"] else ""
         yield "Error", f"{where}{error['code']}: {error['message']}"
+    if (partial := job["partial"]) is not None:
+        yield "Left out", f"{partial['failed']} of {counted(partial['of'], 'element')} failed"
     if job["result"] is not None:
         yield "Result", _shorten(json.encode(_name_files(job["result"])).decode(), f"packhorse result {job['job_id']}")
     if not is_over:

@@ -41,7 +41,8 @@ TYPES = {
     "started": "`run`: the first stage of this run has begun",
     "stage_started": "`stage`, `element`, `attempt`, `worker`",
     "stage_completed": "`stage`, `element`, `attempt`",
-    "stage_failed": "`stage`, `element`, `attempt`, `code`, `message`: no retry follows",
+    "stage_failed": "`stage`, `element`, `attempt`, `code`, `message`: no retry follows; "
+    "`tolerated` if the element is left out and the run continues",
     "retrying": "`stage`, `element`, `attempt`, `not_before`, and why: `code` and `message`, or `why` `later` or "
     "`handed_back`; with `why` `retry`, a person has started `run`",
     "cancelling": "what runs has been asked to stop",

@@ -56,6 +56,8 @@ class Again(Struct):
 
     stage: str | None = None
     """The first stage to run again, ``*`` for all; default: the stages that have not finished."""
+    failed_elements: bool = False
+    """Instead of a stage: run the elements that failed and were left out again, and what follows them."""
 
 
 @get("/jobs", scope="read", responses=error_responses())
@@ -184,13 +186,14 @@ async def retry(
 ) -> JobDocument:
     """Start a new run: of what has not finished, of a stage and those that follow it, or of everything (`*`).
 
-    Name the stage in the query or in the body.
+    Name the stage in the query or in the body. With `failed_elements` in the body, only the elements that failed and
+    were left out (`partial`) run again, and what follows them.
     """
     given = await read_json(request, Again)
     if None not in (stage, given.stage) and stage != given.stage:
         raise InvalidInput("The query names one stage, and the body another.", field="stage")
     wanted = stage if given.stage is None else given.stage
-    return await actions.retry(services, caller, job_id, wanted)
+    return await actions.retry(services, caller, job_id, wanted, failed_elements=given.failed_elements)
 
 
 @delete("/jobs/{job_id:str}", scope="submit", **json_body(Nothing, JobNotFound, NotAllowed))

@@ -173,6 +173,8 @@ def _counted(job: Job) -> tuple[str | None, int, int, int | None]:
         for task in tasks:
             done += task.status is TaskStatus.COMPLETED
             errors += task.errors
+        if done < len(tasks):
+            done = each.done
         current += done
         total += len(tasks)
         if stage is None and (each.tasks is None or done < len(tasks)):

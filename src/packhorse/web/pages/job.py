@@ -27,6 +27,7 @@ LISTED = 200
 TEXT = 65_536  # characters of a value that are shown; a result may be four times as large
 PAGE = 5000  # lines of the whole log asked for at a time
 
+FAILED_ELEMENTS = "failed elements"  # what a retry names in place of a stage: no stage can have a blank in its name
 ENDED = ("completed", "failed", "cancelled")
 PREVIEWED = 20 * 1024**2  # bytes of an image that a browser is made to load at once
 
@@ -98,6 +99,8 @@ async def _job_page(
         commands=widgets.commands(job, address, has_keys=bool(caller.key_id)),
         places=found.destinations,
         refused=refused,
+        partial=widgets.partial_text(job["partial"]),
+        failed_elements=FAILED_ELEMENTS,
     )
 
 
@@ -130,7 +133,11 @@ async def cancel(request: Page, job_id: FromPath[str]) -> Response[bytes]:
 async def retry(request: Page, job_id: FromPath[str]) -> Response[bytes]:
     given = await form(request)
     try:
-        found = await actions.retry(*services_and_caller(request), job_id, str(given.get("stage", "")) or None)
+        stage = str(given.get("stage", "")) or None
+        is_partial = stage == FAILED_ELEMENTS
+        found = await actions.retry(
+            *services_and_caller(request), job_id, None if is_partial else stage, failed_elements=is_partial
+        )
     except PackhorseError as error:
         return await _refused(request, job_id, error)
     return redirect(request, f"/jobs/{job_id}", said=f"Retry started (run {found['run']}).")

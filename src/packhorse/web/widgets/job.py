@@ -30,6 +30,7 @@ RETRY_TEXTS = {
     "later": "{where} postponed itself",
     "handed_back": "{where} returned to the queue by its worker",
 }
+LEFT_OUT = "{where} failed permanently and is left out"
 TRIED_AGAIN = "Retrying {where}"
 AGAIN = ("retry", "revive")  # why a new run begins
 ENDS = ("completed", "failed", "cancelled")
@@ -152,9 +153,16 @@ def _seconds(start: datetime, stop: datetime) -> float:
     return (stop - start).total_seconds()
 
 
+def partial_text(partial: Any) -> str:
+    """How many elements were left out; empty if none."""
+    return "" if partial is None else f"{partial['failed']:,} of {partial['of']:,} elements failed and were left out"
+
+
 def event_text(event: Any) -> dict[str, Any]:
     """What happened and, if it is said, why."""
     what = EVENT_TEXTS.get(event["type"], event["type"])
+    if event.get("tolerated"):
+        what = LEFT_OUT
     if event["type"] == "retrying":
         what = RETRY_TEXTS.get(event.get("why", ""), TRIED_AGAIN)
     facts = {"run": event.get("run", ""), "attempt": event.get("attempt", ""), "where": _where(event)}

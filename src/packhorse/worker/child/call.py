@@ -13,7 +13,7 @@ from typing import Any
 from packhorse.core import error_codes, json
 from packhorse.define.files import File
 from packhorse.define.pipelines import Pipeline
-from packhorse.define.stages import Later, Permanent, Stage
+from packhorse.define.stages import Failed, Later, Permanent, Stage
 from packhorse.define.values import encode_result
 from packhorse.errors import InvalidInput
 from packhorse.worker.child.context import ChildContext
@@ -43,7 +43,7 @@ def find_code(kinds: Mapping[str, Code], run: Run) -> Code:
 def bind_stage(pipeline: Pipeline[Any], stage: Stage[..., Any], run: Run, context: ChildContext) -> Callable[[], Any]:
     """The stage as a call without arguments. What does not fit its types is INVALID and never retried."""
     params = pipeline.schema.decode(run.parameters.value, _files(run.parameters), is_worker=True)
-    given = {each.parameter: [(doc.value, _files(doc)) for doc in each.values] for each in run.arguments}
+    given = {each.parameter: [_argument(document) for document in each.values] for each in run.arguments}
     arguments = stage.arguments(given)
     return lambda: stage.function(context, params, **arguments)
 
@@ -107,6 +107,10 @@ def _trace(run: Run, error: BaseException) -> str:
         top = top.tb_next
     whole = "".join(traceback.format_exception(type(error), error, top or error.__traceback__))
     return run.end(whole, DETAIL)
+
+
+def _argument(document: Document) -> tuple[bytes, Sequence[File]] | Failed:
+    return (document.value, _files(document)) if document.failed is None else Failed(*document.failed)
 
 
 def _files(document: Document) -> Sequence[File]:

@@ -21,6 +21,8 @@ class Document(Struct, frozen=True):
     value: bytes
     files: tuple[tuple[str, str], ...] = ()
     """Path and name of each."""
+    failed: tuple[int, str, str] | None = None
+    """Element, code and message, if it failed and there is no value."""
 
 
 class Argument(Struct, frozen=True):
