@@ -17,6 +17,7 @@ from httpx2._config import DEFAULT_TIMEOUT_CONFIG
 
 from packhorse import log
 from tests import batches, tiers
+from tests.servers.tls import read_authorities_once
 
 TESTS = Path(__file__).parent
 WAITING = ("journey", "cli", "apps", "examples", "web", "docs", "deploy", "bench", "sources")
@@ -54,6 +55,8 @@ if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
 
 # httpx gives up after 5 s unless told otherwise. On a busy machine a server may need longer for its first answer.
 DEFAULT_TIMEOUT_CONFIG.read = DEFAULT_TIMEOUT_CONFIG.connect = 60.0
+
+read_authorities_once()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.batches import BY_FUNCTION, BY_TEST, batch
-from tests.tiers import CLUSTER, NOT_QUICK, STORES, TESTS, Tier, catching, tier_of
+from tests.tiers import CLUSTER, NOT_QUICK, STORES, TESTS, Tier, catching, sampled, tier_of
 
 
 class Item:
@@ -84,6 +84,13 @@ def test_the_inner_loop_is_on_sqlite_and_starts_no_process() -> None:
 
 def test_a_test_for_releases_runs_in_no_other_tier() -> None:
     assert tier_of(cast(Any, Item("core/test_cron.py", marks=["release"])), []) is Tier.ALL
+
+
+def test_of_sampled_parameters_the_first_run_before_a_merge() -> None:
+    rows = sampled(["a", ("b", 1), "c"], count=2)
+
+    assert [row.values for row in rows] == [("a",), ("b", 1), ("c",)]
+    assert [[mark.name for mark in row.marks] for row in rows] == [[], [], ["release"]]
 
 
 def test_a_test_that_catches_a_seeded_bug_runs_before_a_merge() -> None:

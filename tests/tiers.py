@@ -15,6 +15,7 @@ A test that a seeded bug names, with its parameters, always runs before a merge:
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
@@ -100,6 +101,13 @@ def examples(most: int) -> int:
     Each run tries others, so that a day of runs tries more than one long run does.
     """
     return most if not _wanted or _wanted[-1] is Tier.ALL else most // 5
+
+
+def sampled(parameters: Iterable[Any], count: int = 1) -> list[Any]:
+    """For `parametrize`: the first of these before a merge, and those that repeat its claim only before a release."""
+    rows = [each if isinstance(each, tuple) else (each,) for each in parameters]
+    late = pytest.mark.release
+    return [pytest.param(*row, marks=() if nth < count else late) for nth, row in enumerate(rows)]
 
 
 _wanted: list[Tier] = []

@@ -39,6 +39,7 @@ def video(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield found
 
 
+@pytest.mark.release  # so is the one of examples/four_apps
 def test_a_video_is_analysed_though_its_worker_is_killed(video: Stand, made: Path, tmp_path: Path) -> None:
     job = video.client.submit("analyse", PARAMETERS, files={"video": made}, user="ann")
     until(lambda: _ended(video, job["job_id"]) & set(PROCESSORS), FOR_LONG)

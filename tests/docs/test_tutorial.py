@@ -34,6 +34,7 @@ def test_the_readme(installed: Installed, tmp_path: Path) -> None:
     assert len([line for line in lines if line.strip()]) == 15
 
 
+@pytest.mark.release  # installs and runs what the README does
 def test_sixty_seconds(installed: Installed, tmp_path: Path) -> None:
     installed.uninstall()
     installed.offer_build_backend()
@@ -59,6 +60,7 @@ def test_five_minutes(installed: Installed, tmp_path: Path) -> None:
     assert (tmp_path / "words" / "lines-total.txt").read_text() == "8 words in 8 lines\n"
 
 
+@pytest.mark.release  # the project of the 5 minutes, by the same commands
 def test_the_readme_that_init_writes(installed: Installed, tmp_path: Path) -> None:
     installed.install()
     installed.run("packhorse", "init", "words", cwd=tmp_path)
@@ -75,6 +77,7 @@ def test_the_pipeline_that_is_explained_is_the_one_that_init_writes() -> None:
     assert shown.code == "# pipelines.py\n" + text_of("pipelines.py", Path("words"))
 
 
+@pytest.mark.release  # each command has tests in tests/cli
 def test_thirty_minutes(installed: Installed, tmp_path: Path) -> None:
     installed.install()
 

@@ -41,6 +41,14 @@ STORED = frozenset({"store.write.after", "admit.job.after"})
 WRITING = ["store.write.open", "store.write.after"]
 WHERE = {"sqlite": [*POINTS], "postgresql": ["blob.put.written", *WRITING], "redis": WRITING}
 """The points once, and on each store those that are its own."""
+OFTEN = {
+    ("sqlite", "admit.objects.after"),
+    ("sqlite", "store.write.open"),
+    ("postgresql", "store.write.after"),
+    ("redis", "store.write.open"),
+    ("sqlite", "admit.job.after"),
+}
+"""Before each merge: tests/journey/test_crashpoints.py has every point then, without HTTP."""
 
 
 def placed(where: str, folder: Path) -> Place:
@@ -81,7 +89,14 @@ def submitted(server: Server) -> httpx2.Response:
     return httpx2.post(f"{server.api}/jobs?pipeline=convert&user_id=ann", files=FILES)
 
 
-@pytest.mark.parametrize(("where", "point"), [(where, point) for where, points in WHERE.items() for point in points])
+@pytest.mark.parametrize(
+    ("where", "point"),
+    [
+        pytest.param(where, point, marks=() if (where, point) in OFTEN else pytest.mark.release)
+        for where, points in WHERE.items()
+        for point in points
+    ],
+)
 def test_a_server_killed_there_leaves_a_whole_job_or_none(tmp_path: Path, where: str, point: str) -> None:
     place = placed(where, tmp_path)
     server = Server(place, crash=f"{point}:{POINTS[point]}")

@@ -24,7 +24,7 @@ from packhorse.http.mount import mounted_scope
 from packhorse.settings import Settings
 from packhorse.web.app import build
 from tests.http.conftest import publish
-from tests.http.processes import LIMIT, Place, until, working
+from tests.http.processes import LIMIT, Place, is_taken, until, working
 from tests.servers.ports import free_port
 
 MOUNTS = [
@@ -66,7 +66,7 @@ def parent(request: pytest.FixtureRequest, shared: Place) -> Iterator[Parent]:
         process = subprocess.Popen(command, env=shared.environment(), stdout=log, stderr=log, cwd=shared.folder)
         try:
             found = Parent(f"http://127.0.0.1:{port}", mount)
-            until(lambda: process.poll() is not None or is_there(found))
+            until(lambda: process.poll() is not None or (is_taken(port) and is_there(found)))
             assert process.poll() is None, Path(log.name).read_text()
             yield found
         finally:
@@ -77,7 +77,7 @@ def parent(request: pytest.FixtureRequest, shared: Place) -> Iterator[Parent]:
 
 def is_there(parent: Parent) -> bool:
     try:
-        return httpx2.get(f"{parent.mounted}/healthz", verify=False).is_success
+        return httpx2.get(f"{parent.mounted}/healthz").is_success
     except httpx2.TransportError:
         return False
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from packhorse.core.plan import Status
 from packhorse.crashpoints import POINTS
 from packhorse.define import File
 from tests.journey.site import Site, until
+from tests.servers import forks
 from tests.servers.forks import Started
 
 WHILE_WORKING = {
@@ -129,9 +129,9 @@ async def test_a_submitter_killed_there_leaves_a_whole_job_or_none(site: Site, p
 
 async def submit_elsewhere(site: Site, text: Path, crash: str | None = None) -> int:
     env = site.env | ({"JOURNEY_CRASH": crash} if crash else {})
-    command = [sys.executable, "-m", "tests.journey.submit_process", os.fspath(text)]
-    process = await asyncio.create_subprocess_exec(*command, env=env, stdout=asyncio.subprocess.DEVNULL)
-    return await process.wait()
+    module, arguments = "tests.journey.submit_process", [os.fspath(text)]
+    submitter = forks.start(module, *arguments, env=env, cwd=site.folder, stdout=site.log, stderr=site.log)
+    return await asyncio.to_thread(submitter.wait, 60)
 
 
 async def ended(site: Site) -> list[Job]:

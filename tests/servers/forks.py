@@ -28,6 +28,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from tests.servers import tls
+
 ROOT = Path(__file__).parents[2]
 LONGEST_MESSAGE = 1 << 20  # bytes: arguments and environment
 PRELOADED = (
@@ -164,6 +166,7 @@ def main() -> None:
     path = sys.path[1:]  # the first is our own folder
     for name in PRELOADED:
         importlib.import_module(name)
+    tls.read_authorities_once()
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which end us

@@ -1,13 +1,31 @@
-"""TLS in front of a server that has none: a proxy with a certificate of its own."""
+"""TLS in front of a server that has none: a proxy with a certificate of its own; and how tests read those of others."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from pathlib import Path
+
+import httpcore2
+
+
+def read_authorities_once() -> None:
+    """Let all HTTP clients of this process share the certificates they trust: to read them takes 18 ms, for each."""
+    read = httpcore2.default_ssl_context
+
+    @cache
+    def shared(trust_env: bool, *_places: str | None) -> ssl.SSLContext:
+        return read(_trust_env=trust_env)
+
+    def default_ssl_context(*, _trust_env: bool = True) -> ssl.SSLContext:
+        return shared(_trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+    httpcore2.default_ssl_context = default_ssl_context
 
 
 def certificate(folder: Path, name: str = "IP:127.0.0.1") -> tuple[Path, Path]:

@@ -15,6 +15,7 @@ from packhorse.factory import open_store
 from tests.contract.failures import failing, wrong
 from tests.http.conftest import run
 from tests.http.processes import Place, Server, until
+from tests.tiers import sampled
 from tests.web import mending
 from tests.web.browser import aside, check_access, person
 from tests.web.hostile import ALL, CORPUS, check_harmless
@@ -256,7 +257,7 @@ def paths(running: Server) -> list[str]:
         ]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", sampled(["light", "dark"]))
 def test_every_page_can_be_used_by_everybody(browser: Browser, running: Server, paths: list[str], theme: str) -> None:
     with person(browser, running.url, color_scheme=theme) as page:
         for path in paths:

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from packhorse.client import Client
 from tests.http.processes import ROOT, Server, until
+from tests.tiers import sampled
 from tests.web.browser import check_access, person
 from tests.web.shown import HOSTILE, LOOKS, Gated, shown
 
@@ -48,7 +49,7 @@ def test_it_moves_without_a_reload(page: Page, client: Client, tmp_path: Path) -
     assert page.evaluate("window.mark") == 1
 
 
-@pytest.mark.parametrize("number", range(len(HOSTILE)))
+@pytest.mark.parametrize("number", sampled(range(len(HOSTILE))))
 def test_hostile_text_that_comes_live_is_text(page: Page, client: Client, tmp_path: Path, number: int) -> None:
     job = Gated(client, tmp_path, note=HOSTILE[number])
     page.goto(f"/jobs/{job.id}")
@@ -288,7 +289,7 @@ def test_the_commands_to_copy_submit_the_same_again(page: Page, client: Client, 
     assert [each["inputs"][0]["sha256"] for each in found] == [first["inputs"][0]["sha256"]] * 4
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("look", sampled(LOOKS))
 def test_it_can_be_used_by_everybody(
     browser: Browser, running: Server, client: Client, tmp_path: Path, look: str
 ) -> None:

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from packhorse.client import Client
 from tests.http.processes import Server, until
+from tests.tiers import sampled
 from tests.web.browser import person
 from tests.web.sample import HOSTILE as FILES
 from tests.web.shown import HOSTILE, shown
@@ -111,7 +112,7 @@ def test_a_hostile_file_does_nothing(browser: Browser, running: Server, made: st
         assert sent["content-disposition"].startswith("attachment")
 
 
-@pytest.mark.parametrize("number", range(len(HOSTILE)))
+@pytest.mark.parametrize("number", sampled(range(len(HOSTILE))))
 def test_what_people_write_is_shown_as_they_wrote_it(
     browser: Browser, running: Server, client: Client, number: int
 ) -> None:

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from packhorse.client import Client, Json
 from tests.http.processes import Server
+from tests.tiers import sampled
 from tests.web.browser import check_access, person
 from tests.web.forms import HOSTILE
 
@@ -238,7 +239,9 @@ def test_it_can_be_used_by_everybody_in_both_themes_and_on_a_phone(
             assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-@pytest.mark.parametrize("hostile", [HOSTILE, "javascript:alert(1)", "{{ 7 * 7 }}", "' onmouseover=alert(1) x='"])
+@pytest.mark.parametrize(
+    "hostile", sampled([HOSTILE, "javascript:alert(1)", "{{ 7 * 7 }}", "' onmouseover=alert(1) x='"])
+)
 def test_whatever_a_user_is_called_is_only_text(page: Page, client: Client, hostile: str) -> None:
     job = client.submit("add", {"a": 1}, user=hostile, delay="1h")
     page.goto("/jobs")

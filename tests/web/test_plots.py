@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Literal
 
 import pytest
@@ -11,6 +12,7 @@ from playwright.sync_api import Browser, ViewportSize, expect
 from packhorse.client import Client
 from packhorse.web.widgets import plots
 from tests.http.processes import Server, until
+from tests.tiers import sampled
 from tests.web.browser import check_access, person
 from tests.web.shown import Gated, shown
 
@@ -71,8 +73,7 @@ def test_bars_stand_on_each_other_and_fill_the_box() -> None:
     assert (low.width, drawn.times) == (50.0 - plots.GAP, ["a", "b"])
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize(("screen", "theme"), sampled(product(SCREENS, ["light", "dark"])))
 def test_what_is_written_around_them_can_be_read(
     browser: Browser, running: Server, measured: str, screen: str, theme: Theme
 ) -> None:

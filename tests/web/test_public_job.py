@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from packhorse.client import Client
 from tests.http.processes import Server
+from tests.tiers import sampled
 from tests.web.browser import check_access, person
 from tests.web.shown import LOOKS, Gated, shown
 
@@ -125,7 +126,7 @@ def test_its_place_among_those_who_wait_is_told(page: Page, other: Page, client:
     expect(other.locator("h1")).to_have_text("Your result is ready")
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("look", sampled(LOOKS))
 def test_it_can_be_used_by_everybody(
     browser: Browser, running: Server, client: Client, tmp_path: Path, look: str
 ) -> None:

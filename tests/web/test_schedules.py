@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from packhorse.client import Client
 from tests.http.conftest import run
 from tests.http.processes import Place, Server, until
+from tests.tiers import sampled
 from tests.web import mending
 from tests.web.browser import check_access, person
 from tests.web.hostile import ALL, CORPUS, check_harmless
@@ -130,15 +131,17 @@ def test_a_save_is_refused_too_if_somebody_was_faster_after_the_look(page: Page,
 
 @pytest.mark.parametrize(
     ("label", "typed", "told"),
-    [
-        ("Cron expression", "99 * * * *", "Invalid cron expression: minute must be 0–59"),
-        ("Time zone", "Mars/Olympus", "Unknown time zone"),
-        ("Parameters", "{", "Not valid JSON"),
-        ("Parameters", "[1]", "must be an object"),
-        ("Parameters", '{"name": 7}', "name: "),
-        ("Catch up if it is newer than", "soon", "not a duration"),
-        ("Labels", "edge", "NAME=VALUE"),
-    ],
+    sampled(
+        [
+            ("Cron expression", "99 * * * *", "Invalid cron expression: minute must be 0–59"),
+            ("Time zone", "Mars/Olympus", "Unknown time zone"),
+            ("Parameters", "{", "Not valid JSON"),
+            ("Parameters", "[1]", "must be an object"),
+            ("Parameters", '{"name": 7}', "name: "),
+            ("Catch up if it is newer than", "soon", "not a duration"),
+            ("Labels", "edge", "NAME=VALUE"),
+        ]
+    ),
 )
 def test_a_mistake_is_told_beside_its_field_and_what_was_typed_stays(
     page: Page, client: Client, label: str, typed: str, told: str
@@ -367,7 +370,7 @@ def test_what_somebody_has_written_is_only_text(page: Page, client: Client) -> N
     check_harmless(page, *CORPUS)
 
 
-@pytest.mark.parametrize("name", CORPUS)
+@pytest.mark.parametrize("name", sampled(CORPUS))
 def test_a_name_that_cannot_be_one_is_refused_as_text(page: Page, name: str) -> None:
     page.goto("/schedules/new")
     page.get_by_label("Name").fill(name)
@@ -391,7 +394,7 @@ def seen(running: Server) -> None:
 
 
 @pytest.mark.usefixtures("seen")
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", sampled(["light", "dark"]))
 def test_every_page_can_be_used_by_everybody(browser: Browser, running: Server, theme: str) -> None:
     with person(browser, running.url, color_scheme=theme) as page:
         for path in PATHS:
