@@ -26,7 +26,7 @@ from packhorse.store.redis import keys
 from packhorse.store.redis.client import Link, ServerClock
 from packhorse.store.redis.commit import MANY, pack_change
 from packhorse.store.redis.rows import FIELDS, jobs_from
-from packhorse.store.redis.session import Member, Writer, pack, pack_ops
+from packhorse.store.redis.session import Member, Writer, pack, pack_effects
 from packhorse.store.rows import Plans
 
 RESERVED = 5.0
@@ -147,7 +147,7 @@ class Claimer:
 
     async def _give_back(self, entries: Sequence[Entry], token: str) -> None:
         await self._writer.put(
-            *(pack_ops(["unreserve", e.text], guards=[["reserved", e.text, token]]) for e in entries)
+            *(pack_effects(["unreserve", e.text], guards=[["reserved", e.text, token]]) for e in entries)
         )
 
     # Deciding
@@ -229,7 +229,7 @@ class Claimer:
             # A job nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
             log.entry_dropped(entry.job_id, entry.task.stage, error)
         gone = ["back", entry.queue, entry.kind, entry.rank, entry.text]
-        return None, pack_ops(gone, guards=[["reserved", entry.text, token]])
+        return None, pack_effects(gone, guards=[["reserved", entry.text, token]])
 
     def _claim(self, change: Change, entry: Entry, known: Known) -> Claim:
         job, task = change.after, entry.task

@@ -1,8 +1,8 @@
-"""A change as the server makes it: guards to be checked, and operations to be carried out when all of them hold."""
+"""A change as the script makes it: guards to be checked, and effects by name that are made when all of them hold."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,14 +10,14 @@ from msgspec import Struct
 
 from packhorse.core import changes, failures, json
 from packhorse.core.changes import Change, Effect, Guard
-from packhorse.core.models import FailedRun, Job, TaskId
+from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import TaskStatus
 from packhorse.core.records import IndexEntry, Put
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.base import is_own_work
 from packhorse.store.counters import Usage, refuse_usage
 from packhorse.store.redis import keys, rows
-from packhorse.store.redis.session import Member, Op, Session, pack_member
+from packhorse.store.redis.session import Member, Session, pack_member
 from packhorse.store.rows import Plans
 
 NET = 7 * 86_400
@@ -25,6 +25,9 @@ NET = 7 * 86_400
 MANY = 500
 """Fields named in one operation at most."""
 NEEDS_PLAN = b"plan"
+
+
+Words = list[Any]
 
 
 class Kept(Struct, frozen=True, array_like=True):
@@ -89,20 +92,38 @@ def _unwritable(error: Exception) -> StoreError:
 
 def pack_change(change: Change, plans: Plans, reservation: str | None = None) -> Member:
     """The change, packed. Raises what is wrong with it: nothing of it has been sent then."""
-    job = change.after
+    before, job = change.before, change.after
     if not job.id:
         raise StoreError("A job must have an id.")
-    version = "" if change.before is None else f"{change.before.version} {change.before.lineage}"
-    plan, body = "", ""
-    if change.before is None:
+    version, plan, body, turn = "", "", "", ""
+    if before is None:
         assert job.plan.fingerprint, "a plan without a fingerprint would be taken for another one"
         plan = job.plan.fingerprint
         body = "" if plan in plans.stored else json.encode(job.plan).decode()
-    guards = [_guard(guard, job, reservation) for guard in change.guards]
-    ops = _ops(change)
+    else:
+        version = f"{before.version} {before.lineage}"
+        turn = "1" if before.status.is_terminal or job.status.is_terminal else ""
+    words: Words = [0, job.id, version, plan, body, turn]
+    for guard in change.guards:
+        if reservation is not None and isinstance(guard, changes.Waiting):  # it waits with us
+            words += (3, "reserved", keys.entry(job.id, guard.task), reservation)
+        else:
+            words += _guard(guard, job)
+    words.append(0)
+    # The record first: where the server cannot take more, it is refused before anything else was written.
+    _record(change, words)
+    _places(before, job, words)
+    for effect in change.effects:
+        if (pack := PACKERS.get(type(effect))) is not None:
+            pack(effect, change, words)
+    _tell(change, words)
+    if before is not None:
+        _show_stages(before, job, words)
+        _limit(before, job, words)
     if body:
-        ops += [["SADD", keys.kinds(stage.queue), stage.kind] for stage in job.plan.stages]
-    return pack_member(job.id, (version, plan, body), guards, ops, is_own=is_own_work(change))
+        pairs = [text for stage in job.plan.stages for text in (stage.queue, stage.kind)]
+        words += (1 + len(pairs), "kinds", *pairs)
+    return pack_member(job.id, words, is_own=is_own_work(change))
 
 
 def _refusal(outcome: Any, change: Change) -> PackhorseError | None:
@@ -146,144 +167,177 @@ def _guarded(guard: Guard, job_id: str, facts: list[str]) -> PackhorseError:
             return Conflict(f"The record {ref.kind} {ref.id} has changed.", job_id=job_id)
 
 
-def _guard(guard: Guard, job: Job, reservation: str | None) -> Op:
+def _guard(guard: Guard, job: Job) -> tuple[Any, ...]:
     match guard:
         case changes.Holds(task, token):
-            return ["holds", keys.entry(job.id, task), token]
+            return (3, "holds", keys.entry(job.id, task), token)
         case changes.Overdue(task, token):
-            return ["overdue", keys.entry(job.id, task), token]
+            return (3, "overdue", keys.entry(job.id, task), token)
         case changes.Waiting(task):
-            entry = keys.entry(job.id, task)
-            if reservation is not None:  # it waits with us
-                return ["reserved", entry, reservation]
             stage = job.plan.stage(task.stage)
-            return ["waiting", keys.ready(stage.queue, stage.kind), entry]
+            return (3, "waiting", keys.ready(stage.queue, stage.kind), keys.entry(job.id, task))
         case changes.Foremost(task, kinds):
-            return ["foremost", job.plan.stage(task.stage).queue, str(-job.priority), job.id, *kinds]
+            return (4 + len(kinds), "foremost", job.plan.stage(task.stage).queue, str(-job.priority), job.id, *kinds)
         case changes.KeyUnused(key):
-            return ["unused", keys.idempotency(key)]
+            return (2, "unused", keys.idempotency(key))
         case changes.SlotFree(slot):
-            return ["free", keys.slot(slot), job.id]
+            return (3, "free", keys.slot(slot), job.id)
         case changes.HasRoom(tenant, most_jobs, most_bytes, size):
-            return ["room", keys.usage(tenant), str(most_jobs), str(most_bytes), str(size)]
+            return (5, "room", keys.usage(tenant), str(most_jobs), str(most_bytes), str(size))
         case changes.RecordIs(ref, stamp):
-            return ["record_is", *ref, str(stamp)]
+            return (4, "record_is", *ref, str(stamp))
 
 
-def _ops(change: Change) -> list[Op]:
-    """The record first: where the server cannot take more, it is refused before anything else was written."""
-    ops: list[Op] = []
-    _record(change, ops)
-    _index(change, ops)
-    for effect in change.effects:
-        _apply(effect, change, ops)
-    _tell(change, ops)
-    _show_stages(change, ops)
-    _limit(change, ops)
-    return ops
-
-
-def _record(change: Change, ops: list[Op]) -> None:
+def _record(change: Change, words: Words) -> None:
     before, job = change.before, change.after
-    if before is None:
-        ops.append(["HSET", keys.job(job.id), *rows.fields(job), *_beside(change)])
-        ops.append(["into", keys.pair(job.tenant, job.plan.pipeline), keys.PAIRS, "0"])
-        ops.append(["count", "submitted"])
-        return
-    new = rows.changed_fields(before, job)
-    kept = [text for name, value in new if value for text in (name, value)]
-    ops.append(["HSET", keys.job(job.id), *kept, *_beside(change)])
-    if len(kept) < 2 * len(new):
-        ops.append(["HDEL", keys.job(job.id), *(name for name, value in new if not value)])
-
-
-def _beside(change: Change) -> list[str]:
-    """Fields of the record about what is kept beside its state. Those that begin with has_ name keys of their own."""
-    found: list[str] = []
+    beside: list[str] = []
+    """Fields about what is kept beside the state. Those that begin with has_ name keys of their own."""
     for effect in change.effects:
-        match effect:
-            case changes.KeepSpec(spec):
-                found += ("spec", json.encode(spec).decode())
-            case changes.RememberKey(key):
-                found += ("key", key)
-            case changes.KeepResult(_, result) if result.artifacts:
-                found += ("has_output", "1")
+        kind = type(effect)
+        if kind is changes.KeepSpec:
+            beside += ("spec", json.encode(effect.spec).decode())  # type: ignore[union-attr]
+        elif kind is changes.RememberKey:
+            beside += ("key", effect.key)  # type: ignore[union-attr]
+        elif kind is changes.KeepResult and effect.result.artifacts:  # type: ignore[union-attr]
+            beside += ("has_output", "1")
     if change.id and not change.events:
-        found += ("has_changes", "1")
-    return found
-
-
-def _index(change: Change, ops: list[Op]) -> None:
-    """Only what moves: a step that leaves the status alone touches no index."""
-    before, job = change.before, change.after
-    if before is not None and rows.is_indexed_alike(before, job):
+        beside += ("has_changes", "1")
+    if before is None:
+        fields = rows.fields(job)
+        user, pair = keys.user(job.tenant, job.user), keys.pair(job.tenant, job.plan.pipeline)
+        words += (3 + len(fields) + len(beside), "create", user, pair, *fields, *beside)
         return
-    was = {} if before is None else rows.memberships(before)
-    now = rows.memberships(job)
-    into = [text for index, score in now.items() if was.get(index) != score for text in (index, str(score))]
-    out = [index for index in was if index not in now]
-    if into:
-        ops.append(["into", job.id, *into])
-    if out:
-        ops.append(["out", job.id, *out])
+    new, gone = rows.changed_fields(before, job)
+    words += (1 + len(new) + len(beside), "write", *new, *beside)
+    if gone:
+        words += (1 + len(gone), "clear", *gone)
 
 
-def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
+def _places(before: Job | None, job: Job, words: Words) -> None:
+    """Only what moves: a step that leaves the status alone touches no index."""
+    if before is None or before.status is not job.status:
+        pair = keys.pair(job.tenant, job.plan.pipeline)
+        words += (4, "move", "" if before is None else before.status.value, job.status.value, pair)
+    elif rows.is_indexed_alike(before, job):
+        return
+    was, now = rows.NOWHERE if before is None else rows.places(before), rows.places(job)
+    if was != now:
+        for index, old, score in zip(rows.INDEXES, was, now, strict=True):
+            if old != score:
+                words += (3, "place", index, "" if score is None else repr(score))
+
+
+# Effects by type.
+
+
+def _due(effect: changes.MakeDue, change: Change, words: Words) -> None:
+    job, at = change.after, effect.not_before
+    entry = keys.entry(job.id, effect.task)
+    words += (7, "due", effect.queue, effect.kind, str(-effect.priority), entry, str(at), str(at - effect.delay))
+
+
+def _back(effect: changes.TakeBack, change: Change, words: Words) -> None:
     job = change.after
-    match effect:
-        case changes.MakeDue(task, queue, kind, priority, at, delay):
-            ops.append(["due", queue, kind, str(-priority), keys.entry(job.id, task), str(at), str(at - delay)])
-        case changes.TakeBack(task):
-            stage = job.plan.stage(task.stage)
-            ops.append(["back", stage.queue, stage.kind, str(-job.priority), keys.entry(job.id, task)])
-        case changes.Grant(task, token, worker, seconds):
-            ops.append(["grant", keys.entry(job.id, task), token, worker, str(seconds)])
-        case changes.EndLease(task):
-            ops.append(["finish", keys.entry(job.id, task)])
-        case changes.TakeSlot(slot):
-            ops.append(["SET", keys.slot(slot), job.id])
-        case changes.ReleaseSlot(slot):
-            ops.append(["release", keys.slot(slot), job.id])
-        case changes.CountUsage(tenant, jobs, size):
-            added = {"jobs": jobs, "bytes": size}
-            ops += [["HINCRBY", keys.usage(tenant), name, str(n)] for name, n in added.items() if n]
-        case changes.RememberKey(key, fingerprint):
-            ops.append(["SET", keys.idempotency(key), f"{job.id} {fingerprint}"])
-        case changes.KeepResult(task, result):
-            ops.append(["HSET", keys.result(job.id), keys.task(task), json.encode(result).decode()])
-            places = [artifact.file.key for artifact in result.artifacts]
-            if places:
-                ops.append(["HSET", keys.output(job.id), keys.task(task), json.encode(places).decode()])
-        case changes.DropStages(stages):
-            for name in stages:
-                _drop(change.before or job, name, ops)
-        case changes.RecordFailure():
-            ops.append(_record_failure(effect.failure))
-        case changes.SettleFailures(was, now, settled):
-            body = "" if settled is None else json.encode(settled).decode()
-            ops.append(["settle_failures", job.id, was.value, now.value, body])
-        case changes.PutRecord(put):
-            stamp = "" if put.stamp is None else str(put.stamp)
-            ops.append(["put_record", put.kind, put.id, stamp, *put_facts(put)])
-        case changes.NoteRecord(ref, note, index):
-            ops.append(["note_record", *ref, as_text(note), join_index(index)])
-        case changes.DropRecord(ref):
-            ops.append(["drop_record", *ref])
+    stage = job.plan.stage(effect.task.stage)
+    words += (5, "back", stage.queue, stage.kind, str(-job.priority), keys.entry(job.id, effect.task))
 
 
-def _record_failure(failure: FailedRun) -> Op:
-    """The operation that keeps a failure and counts it. The script finds out whether its group is new."""
+def _grant(effect: changes.Grant, change: Change, words: Words) -> None:
+    words += (5, "grant", keys.entry(change.after.id, effect.task), effect.token, effect.worker, str(effect.seconds))
+
+
+def _finish(effect: changes.EndLease, change: Change, words: Words) -> None:
+    words += (2, "finish", keys.entry(change.after.id, effect.task))
+
+
+def _take_slot(effect: changes.TakeSlot, _change: Change, words: Words) -> None:
+    words += (2, "take_slot", keys.slot(effect.slot))
+
+
+def _release_slot(effect: changes.ReleaseSlot, _change: Change, words: Words) -> None:
+    words += (2, "release", keys.slot(effect.slot))
+
+
+def _use(effect: changes.CountUsage, _change: Change, words: Words) -> None:
+    words += (4, "use", keys.usage(effect.tenant), str(effect.jobs), str(effect.bytes))
+
+
+def _remember(effect: changes.RememberKey, _change: Change, words: Words) -> None:
+    words += (3, "remember", keys.idempotency(effect.key), effect.fingerprint)
+
+
+def _result(effect: changes.KeepResult, _change: Change, words: Words) -> None:
+    task, body = keys.task(effect.task), json.encode(effect.result).decode()
+    if places := [artifact.file.key for artifact in effect.result.artifacts]:
+        words += (4, "result", task, body, json.encode(places).decode())
+    else:
+        words += (3, "result", task, body)
+
+
+def _drop_stages(effect: changes.DropStages, change: Change, words: Words) -> None:
+    job = change.before or change.after
+    for name in effect.stages:
+        tasks = [keys.task(TaskId(name, n)) for n in range(len(job.stage(name).tasks or ()))]
+        for first in range(0, len(tasks), MANY):
+            page = tasks[first : first + MANY]
+            words += (1 + len(page), "drop_tasks", *page)
+        words += (2, "hide_stage", name)
+
+
+def _fail(effect: changes.RecordFailure, _change: Change, words: Words) -> None:
+    """Keeps a failure and counts it. The script finds out whether its group is new."""
+    failure = effect.failure
     group = failures.new_group(failure)
     facts = {
         "pipeline": group.pipeline, "stage": group.stage or "", "code": group.code, "message": group.message,
         "first_seen": repr(group.first_seen),
     }  # fmt: skip
     alerts = [failures.put_action(failures.new_alert(failure, kind)) for kind in ("new", "again")]
-    return [
-        "fail", failure.id, failure.job_id, keys.group(failure.tenant, failure.fingerprint), failure.user,
+    found = [
+        "fail", failure.id, keys.group(failure.tenant, failure.fingerprint), failure.user,
         str(failures.MAX_USERS), repr(failure.at), group.seen, json.encode(failure).decode(),
         *(each.body.decode() for each in alerts), alerts[0].id, *(text for pair in facts.items() for text in pair),
     ]  # fmt: skip
+    words += (len(found), *found)
+
+
+def _settle(effect: changes.SettleFailures, _change: Change, words: Words) -> None:
+    settled = "" if effect.settled is None else json.encode(effect.settled).decode()
+    words += (4, "settle_failures", effect.was.value, effect.now.value, settled)
+
+
+def _put(effect: changes.PutRecord, _change: Change, words: Words) -> None:
+    put = effect.put
+    facts = put_facts(put)
+    words += (4 + len(facts), "put_record", put.kind, put.id, "" if put.stamp is None else str(put.stamp), *facts)
+
+
+def _note(effect: changes.NoteRecord, _change: Change, words: Words) -> None:
+    words += (5, "note_record", *effect.ref, as_text(effect.note), join_index(effect.index))
+
+
+def _drop_record(effect: changes.DropRecord, _change: Change, words: Words) -> None:
+    words += (3, "drop_record", *effect.ref)
+
+
+PACKERS: Mapping[type[Effect], Callable[[Any, Change, Words], None]] = {
+    changes.MakeDue: _due,
+    changes.TakeBack: _back,
+    changes.Grant: _grant,
+    changes.EndLease: _finish,
+    changes.TakeSlot: _take_slot,
+    changes.ReleaseSlot: _release_slot,
+    changes.CountUsage: _use,
+    changes.RememberKey: _remember,
+    changes.KeepResult: _result,
+    changes.DropStages: _drop_stages,
+    changes.RecordFailure: _fail,
+    changes.SettleFailures: _settle,
+    changes.PutRecord: _put,
+    changes.NoteRecord: _note,
+    changes.DropRecord: _drop_record,
+}
+"""How each effect is packed for the script. The spec is a field of the record."""
 
 
 def join_index(index: Sequence[IndexEntry]) -> str:
@@ -303,56 +357,49 @@ def put_facts(put: Put) -> list[str]:
     return [as_text(put.body), join_index(put.index), put.lane, due, attempts, put.job_id or "", *needs]
 
 
-def _drop(job: Job, stage: str, ops: list[Op]) -> None:
-    tasks = [keys.task(TaskId(stage, n)) for n in range(len(job.stage(stage).tasks or ()))]
-    for key in (keys.result(job.id), keys.output(job.id), keys.progress(job.id)):
-        ops += [["HDEL", key, *tasks[first : first + MANY]] for first in range(0, len(tasks), MANY)]
-    ops.append(["DEL", keys.stage(job.id, stage)])
-
-
-def _tell(change: Change, ops: list[Op]) -> None:
-    job_id = change.after.id
-    if change.events:
-        first, *rest = change.events
-        named: tuple[Any, ...] = (first.type, first.at, first.data, change.id)
-        kept = [named if change.id else named[:3], *((each.type, each.at, each.data) for each in rest)]
-        ops.append(["RPUSH", keys.events(job_id), *[json.encode(event).decode() for event in kept]])
-    elif change.id:  # nothing to tell, but whether it was made may be asked
-        ops.append(["RPUSH", keys.changes(job_id), change.id])
+def _tell(change: Change, words: Words) -> None:
+    job = change.after
+    if not change.events:
+        if change.id:  # nothing to tell, but whether it was made may be asked
+            words += (2, "changed", change.id)
+        return
+    told: list[str] = []
+    named: tuple[str, ...] = (change.id,) if change.id else ()
+    for event in change.events:
+        told.append(json.encode((event.type, event.at, event.data, *named)).decode())
+        named = ()
+    words += (1 + len(told), "events", *told)
     for event in change.events:
         if (sort := rows.ANNOUNCED.get(event.type)) is not None:
             # What is about the whole job has a stream of its own.
-            verb = "announce" if "stage" in event.data else "publish"
-            ops.append([verb, job_id, rows.event_message(sort, event, change.after)])
+            words += (2, "announce" if "stage" in event.data else "publish", rows.event_message(sort, event, job))
 
 
-def _show_stages(change: Change, ops: list[Op]) -> None:
+def _show_stages(before: Job, job: Job, words: Words) -> None:
     """What people read about a stage, when it has moved. One that still waits for its first start has none."""
-    before, job = change.before, change.after
-    if before is None:
-        return
-    is_turn = before.is_stopped is not job.is_stopped  # only then can a stage be skipped, or wait again
+    was_stopped, is_stopped = before.is_stopped, job.is_stopped
     for plan, was, now in zip(job.plan.stages, before.stages, job.stages, strict=True):
-        if before.is_stopped and (
-            before.stage_status(plan.name) is TaskStatus.SKIPPED is not job.stage_status(plan.name)
-        ):
-            ops.append(["DEL", keys.stage(job.id, plan.name)])
-        elif (was is not now and now.tasks and was != now) or (is_turn and now.tasks is None):
+        if was is now and was_stopped is is_stopped and not was_stopped:
+            continue
+        if was_stopped and before.stage_status(plan.name) is TaskStatus.SKIPPED is not job.stage_status(plan.name):
+            words += (2, "hide_stage", plan.name)
+        elif (was is not now and now.tasks and was != now) or (was_stopped is not is_stopped and now.tasks is None):
             fields = rows.stage_fields(job, plan)
-            ops.append(["HSET", keys.stage(job.id, plan.name), *fields])
+            words += (2 + len(fields), "stage", plan.name, *fields)
 
 
-def _limit(change: Change, ops: list[Op]) -> None:
+def _limit(before: Job, job: Job, words: Words) -> None:
     """A job that is not over never expires. One that is has the server's own purge as a net behind ours."""
-    before, job = change.before, change.after
-    was_over, is_over = before is not None and before.status.is_terminal, job.status.is_terminal
+    was_over, is_over = before.status.is_terminal, job.status.is_terminal
+    if not was_over and not is_over:
+        return
+    stages = tuple(job.plan.index)
     if is_over and job.purge_at is not None:
         lasts = max(0.0, job.purge_at - job.updated_at) + NET
-        ops.append(["expire", f"{lasts:.0f}", job.id, *keys.readable(job)])
+        words += (3 + len(stages), "expire", f"{lasts:.0f}", "1" if rows.has_result(job) else "", *stages)
     elif was_over:
-        ops.append(["persist", job.id, keys.result(job.id), *keys.readable(job)])
+        words += (2 + len(stages), "persist", "1", *stages)
     if is_over and not was_over:
-        ops.append(["count", job.status.value])
-        if job.started_at is not None:
-            ops.append(["SET", keys.metrics(job.id, "duration"), str(rows.duration(job)), "EX", keys.DURATION_LAST])
-        ops.append(["outside", "queue:done", rows.done_item(job)])
+        pipeline = json.encode(job.plan.pipeline).decode()
+        took = rows.duration(job)
+        words += (5, "ended", job.status.value, pipeline, "" if took is None else str(took), keys.DURATION_LAST)

@@ -11,10 +11,12 @@ from packhorse.store.batching import Group
 from packhorse.store.counters import KEPT, MINUTE, MOST_RANKS, Counts, Head, Tally, first
 from packhorse.store.redis import keys
 from packhorse.store.redis.client import Address
-from packhorse.store.redis.session import Session, pack, pack_ops
+from packhorse.store.redis.session import Session, pack, pack_effects
 
 MANY = 128
 """Charges in one script at most: about 5 ms in which the server answers nobody else."""
+WORDS = 1000
+"""Names and numbers in one effect."""
 
 
 class Ask(NamedTuple):
@@ -55,13 +57,16 @@ class CounterStore(Session):
     # Statistics
 
     async def tally(self, counts: Mapping[Tally, int]) -> None:
-        ops = [
-            ["HINCRBY", _tally_key(each.step, each.at), f"{each.pipeline} {each.queue} {each.name}", str(count)]
-            for each, count in counts.items()
+        found: dict[tuple[int, int], list[str]] = {}
+        for each, count in counts.items():
+            words = found.setdefault((each.step, each.at), [])
+            words += (f"{each.pipeline} {each.queue} {each.name}", str(count))
+        effects = [
+            ["tally", _tally_key(step, at), str(KEPT[step] + 2 * step), *words[start : start + WORDS]]
+            for (step, at), words in found.items()
+            for start in range(0, len(words), WORDS)
         ]
-        stretches = {(each.step, each.at) for each in counts}
-        ops += [["EXPIRE", _tally_key(step, at), str(KEPT[step] + 2 * step)] for step, at in stretches]
-        await self._write.put(*([pack_ops(*ops)] if counts else []))
+        await self._write.put(*([pack_effects(*effects)] if counts else []))
 
     async def list_tallies(
         self, step: int, since: float, *, queue: str | None = None, pipeline: str | None = None

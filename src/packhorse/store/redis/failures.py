@@ -17,7 +17,7 @@ from packhorse.core.models import FailedRun, FailureStatus, Settled
 from packhorse.store.failures import FailureFilter, FailureGroup, Recent
 from packhorse.store.redis import keys
 from packhorse.store.redis.client import Link
-from packhorse.store.redis.session import Session, pack_ops, refusal
+from packhorse.store.redis.session import Session, pack_effects, refusal
 
 PAGE = 250
 """Failures looked at by one question: who filters by code may have to look at many for few."""
@@ -79,10 +79,12 @@ class FailureStore(Session):
     ) -> list[str]:
         """Each by itself: the script refuses one that is not open, and makes the others."""
         asked, body = list(dict.fromkeys(ids)), json.encode(settled).decode()
-        members = [pack_ops(["move_failure", id, "dismissed", body], guards=[["failure", id, "open"]]) for id in asked]
+        members = [
+            pack_effects(["move_failure", id, "dismissed", body], guards=[["failure", id, "open"]]) for id in asked
+        ]
         if group is not None:
             key = keys.failure_group(keys.group(*group))
-            members.append(pack_ops(["HSET", key, "dismissal", body], guards=[["exists", key]]))
+            members.append(pack_effects(["dismiss_group", key, body], guards=[["exists", key]]))
         outcomes = await self._write(members)
         return [id for id, outcome in zip(asked, outcomes, strict=False) if not refusal(outcome)]
 
@@ -97,7 +99,7 @@ class FailureStore(Session):
                 [ids] = await self._link.ask([page])
                 found += [id.decode() for id in ids]
         if found:
-            await self._write.put(*(pack_ops(["forget_failure", id]) for id in found))
+            await self._write.put(*(pack_effects(["forget_failure", id]) for id in found))
         return len(found)
 
 

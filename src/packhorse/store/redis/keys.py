@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from urllib.parse import quote
 
-from packhorse.core.models import Job, TaskId
-from packhorse.core.plan import Status, TaskStatus
+from packhorse.core.models import TaskId
+from packhorse.core.plan import Status
 
 job = "job:{}".format
 stage = "job:{}:stage:{}".format
@@ -36,13 +36,6 @@ METRICS_LAST = "3600"
 """Seconds for which what a job has used is kept after it was last measured."""
 DURATION_LAST = "86400"
 """Seconds for which its duration is kept after its end."""
-
-
-def readable(job: Job) -> list[str]:
-    """Keys that people read beside the record: the stages, and the results as soon as there is one."""
-    has_result = any(task.status is TaskStatus.COMPLETED for each in job.stages for task in each.tasks or ())
-    stages = [stage(job.id, each.name) for each in job.plan.stages]
-    return [result(job.id), *stages] if has_result else stages
 
 
 @lru_cache(CACHED)

@@ -9,7 +9,7 @@ from packhorse.core.models import TaskId
 from packhorse.store.base import Line, Progress, Report, Sample
 from packhorse.store.redis import keys
 from packhorse.store.redis.rows import announcement, by_task
-from packhorse.store.redis.session import Member, Session, pack, pack_ops
+from packhorse.store.redis.session import Member, Session, pack, pack_effects
 
 MANY = 100
 """Reports in one script."""
@@ -80,13 +80,11 @@ def _report(r: Report) -> list[str]:
 
 
 def _samples(job_id: str, samples: Sequence[Sample], keep: int) -> Member:
-    ops: list[list[str]] = []
+    effects: list[list[str]] = []
     for what in ("cpu", "memory"):
-        key = keys.metrics(job_id, what)
-        ops += [["ZADD", key, repr(s.at), f"{s.at!r} {keys.task(s.task)} {getattr(s, what)!r}"] for s in samples]
-        ops.append(["ZREMRANGEBYRANK", key, "0", str(-keep - 1)])
-        ops.append(["EXPIRE", key, keys.METRICS_LAST])
-    return pack_ops(*ops, guards=[["exists", keys.job(job_id)]])
+        flat = [text for s in samples for text in (repr(s.at), f"{s.at!r} {keys.task(s.task)} {getattr(s, what)!r}")]
+        effects.append(["sample", keys.metrics(job_id, what), str(keep), keys.METRICS_LAST, *flat])
+    return pack_effects(*effects, guards=[["exists", keys.job(job_id)]])
 
 
 def _progress(at: TaskId, text: bytes) -> Progress:

@@ -19,7 +19,7 @@ from packhorse.store.redis import keys
 from packhorse.store.redis.commit import Kept
 from packhorse.store.redis.notes import NoteStore
 from packhorse.store.redis.rows import FIELDS, by_task, jobs_from
-from packhorse.store.redis.session import Member, pack, pack_ops
+from packhorse.store.redis.session import Member, pack, pack_effects
 
 BUDGET = 250
 """Records looked at by one script, about: who filters a user's jobs by status may have to look at many for few."""
@@ -180,7 +180,7 @@ class ReadStore(NoteStore):
 
 def drop_index_entry(index: str, job_id: str) -> Member:
     """Takes out an index entry whose record the server has dropped by itself."""
-    return pack_ops(["out", job_id, index], guards=[["absent", keys.job(job_id)]])
+    return pack_effects(["leave", job_id, index], guards=[["absent", keys.job(job_id)]])
 
 
 def _readable(found: Job | PackhorseError | None) -> Job | None:

@@ -50,25 +50,45 @@ def fields(job: Job) -> list[str]:
     return [*flat, "state", json.state_of(job).decode()]
 
 
-def changed_fields(before: Job, after: Job) -> list[tuple[str, str]]:
-    """Names and values of what is new. What has become None is empty, and not kept."""
-    new = [("version", str(after.version)), ("lineage", str(after.lineage)), ("updated_at", str(after.updated_at))]
-    new.append(("state", json.state_of(after).decode()))
+def changed_fields(before: Job, after: Job) -> tuple[list[str], list[str]]:
+    """The new version, lineage, time and state, then names and values in turn of what else is new; and what is gone."""
+    at = after.updated_at
+    now = str(at)
+    new, gone = [str(after.version), str(after.lineage), now, json.state_of(after).decode()], []
     if before.status is not after.status:
-        new.append(("status", after.status.value))
-    for names, was, now in ((TIMES, _times(before), _times(after)), (COUNTED, _counted(before), _counted(after))):
-        if was != now:
-            for name, old, value in zip(names, was, now, strict=True):
+        new += ("status", after.status.value)
+    was_at, is_at = _times(before), _times(after)
+    if was_at != is_at:
+        for name, old, time in zip(TIMES, was_at, is_at, strict=True):
+            if old != time:
+                if time is None:
+                    gone.append(name)
+                else:
+                    new += (name, now if time == at else str(time))
+        if before.completed_at != after.completed_at:
+            if (took := duration(after)) is None:
+                gone.append("duration_ms")
+            else:
+                new += ("duration_ms", str(took))
+    if before.stages is not after.stages:
+        counted, count = _counted(before), _counted(after)
+        if counted != count:
+            for name, old, value in zip(COUNTED, counted, count, strict=True):
                 if old != value:
-                    new.append((name, "" if value is None else str(value)))
-    if before.completed_at != after.completed_at:
-        new.append(("duration_ms", "" if (took := duration(after)) is None else str(took)))
+                    if value is None:
+                        gone.append(name)
+                    else:
+                        new += (name, str(value))
     if _is_marked(before) or _is_marked(after):
-        new += _marks(after).items()
-    shown, error = before.last_error, after.last_error
-    if error is not None and (shown is None or shown.message != error.message):  # it stays until the next one
-        new.append(("last_error", error.message))
-    return new
+        for name, value in _marks(after).items():
+            if value:
+                new += (name, value)
+            else:
+                gone.append(name)
+    error = after.last_error
+    if error is not None and ((shown := before.last_error) is None or shown.message != error.message):
+        new += ("last_error", error.message)  # it stays until the next one
+    return new, gone
 
 
 def _is_marked(job: Job) -> bool:
@@ -96,26 +116,20 @@ def is_indexed_alike(before: Job, after: Job) -> bool:
     )
 
 
-def memberships(job: Job) -> dict[str, float]:
-    """The indexes that a job is in, each with its score there."""
-    whole, pair = keys.index_of(job.status), keys.pair(job.tenant, job.plan.pipeline)
-    found: dict[str, float] = {
-        keys.index(whole): 0,
-        keys.index(whole, pair): 0,
-        keys.user(job.tenant, job.user): 0,
-    }
-    if job.status is Status.RUNNING:
-        found[keys.index("running")] = 0
-    if job.deadline_at is not None and job.stopping is None:
-        found["deadlines"] = job.deadline_at
-    if job.is_purging:
-        found["purging"] = 0
-    else:
-        if job.purge_at is not None:
-            found["purge"] = job.purge_at
-        if job.has_litter and job.completed_at is not None:
-            found["litter"] = 0
-    return found
+INDEXES = ("deadlines", "purge", "purging", "litter")
+"""Those that do not go by status."""
+NOWHERE = (None, None, None, None)
+
+
+def places(job: Job) -> tuple[float | None, ...]:
+    """The score that a job has in each of these indexes; None where it is in none."""
+    is_kept = not job.is_purging
+    return (
+        job.deadline_at if job.stopping is None else None,
+        job.purge_at if is_kept else None,
+        None if is_kept else 0,
+        0 if is_kept and job.has_litter and job.completed_at is not None else None,
+    )
 
 
 async def jobs_from(
@@ -256,6 +270,10 @@ def stage_fields(job: Job, plan: StagePlan) -> list[str]:
     return found
 
 
-def done_item(job: Job) -> str:
-    """Its item in ``queue:done``."""
-    return json.encode({"job_id": job.id, "status": job.status.value, "pipeline": job.plan.pipeline}).decode()
+def has_result(job: Job) -> bool:
+    """Whether a task has completed, so that there is a result to read."""
+    for stage in job.stages:
+        for task in stage.tasks or ():
+            if task.status is TaskStatus.COMPLETED:
+                return True
+    return False

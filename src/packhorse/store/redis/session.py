@@ -28,13 +28,11 @@ BYTES = 1024 * 1024
 
 BEHIND = [b"behind"]
 
-Op = list[str]
-
 pack = msgspec.msgpack.Encoder().encode
 
 
 class Member(NamedTuple):
-    """One unit of a script: guards, and the operations that are made when all of them hold."""
+    """One unit of a script: guards, and the effects that are made when all of them hold."""
 
     job_id: str
     """Empty for what is about no job's record, and so is never refused for a neighbour's sake."""
@@ -45,24 +43,25 @@ class Member(NamedTuple):
     """Whether it is nothing that others who work through this session have to hear of."""
 
 
-def pack_member(
-    job_id: str, head: Sequence[str], guards: Sequence[Op], ops: Sequence[Op], *, is_own: bool = False
-) -> Member:
-    """One flat list: lists within lists cost the script a table each."""
-    flat: list[Any] = [job_id, *head]
-    for lists in (guards, ops):
-        flat.append(len(lists))
-        for words in lists:
-            flat.append(len(words))
-            flat += words
-    count = len(flat)
+def pack_member(job_id: str, words: list[Any], *, is_own: bool = False) -> Member:
+    """Of words as lua/commit.lua reads them, behind their number: lists within lists cost the script a table each."""
+    words[0] = count = len(words)
     header = 1 if count < 16 else 3 if count < 65_536 else 5  # bytes with which msgpack begins a list of so many
-    return Member(job_id, pack(flat)[header:], count, is_own)
+    return Member(job_id, pack(words)[header:], count, is_own)
 
 
-def pack_ops(*ops: Op, guards: Sequence[Op] = ()) -> Member:
-    """Operations about no job's record."""
-    return pack_member("", ("*", "", ""), guards, ops)
+def pack_effects(
+    *effects: Sequence[str], guards: Sequence[Sequence[str]] = (), job: tuple[str, str] | None = None
+) -> Member:
+    """Effects about no job's record; or about that of a job, with the version and lineage that it must carry."""
+    job_id, version = job or ("", "*")
+    words: list[Any] = [0, job_id, version, "", "", ""]
+    for each in guards:
+        words += (len(each), *each)
+    words.append(0)
+    for each in effects:
+        words += (len(each), *each)
+    return pack_member(job_id, words)
 
 
 class Writer:

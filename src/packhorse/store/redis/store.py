@@ -17,7 +17,7 @@ from packhorse.store.redis.failures import FailureStore
 from packhorse.store.redis.reads import ReadStore, drop_index_entry
 from packhorse.store.redis.records import RecordStore
 from packhorse.store.redis.rows import FIELDS, jobs_from
-from packhorse.store.redis.session import pack, pack_member, pack_ops
+from packhorse.store.redis.session import pack, pack_effects
 from packhorse.store.redis.views import ViewStore
 from packhorse.store.redis.watch import WatchStore
 
@@ -155,8 +155,8 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
         pair = keys.pair(tenant, pipeline)
         indexes = [keys.index(name, of) for name in keys.WHOLE for of in (None, pair)]
         indexes += [keys.index("running"), keys.user(tenant, user), "deadlines", "purge", "purging", "litter"]
-        ops = [["orphan", job_id], *(["DEL", key] for key in gone), ["out", job_id, *indexes]]
-        await self._write.put(pack_member(job_id, (f"{version} {lineage or 0}", "", ""), [], ops))
+        job = (job_id, f"{version} {lineage or 0}")
+        await self._write.put(pack_effects(["erase", *gone], ["leave", job_id, *indexes], job=job))
 
     async def _stage_names(self, plan: str, job_id: str) -> list[str]:
         if plan not in self._plans.known:  # cached jobs share the plan that is known
@@ -171,11 +171,11 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
     async def trim(self) -> None:
         """Also clears ended jobs that nobody purged in a week, so that the server dropped them by itself: their index
         entries, tokens and records. Their objects are the sweep's."""
-        await self._write.put(pack_ops(["XTRIM", "feed", "MAXLEN", "~", FEED]))
+        await self._write.put(pack_effects(["trim_feed", FEED]))
         _, *flat = await self._link.run("sweep", self.now.argument(), "purge", "past", 0, MANY, "version")
         gone = [flat[i].decode() for i in range(0, len(flat), 2) if flat[i + 1][0] is None]
         await self._write.put(*(drop_index_entry(index, job_id) for job_id in gone for index in ENDED))
-        orphans = (pack_ops(["orphan", job_id], guards=[["absent", keys.job(job_id)]]) for job_id in gone)
+        orphans = (pack_effects(["orphan", job_id], guards=[["absent", keys.job(job_id)]]) for job_id in gone)
         await self._write.put(*orphans)
 
     # Check

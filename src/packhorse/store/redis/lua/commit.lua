@@ -2,13 +2,13 @@
 commit: make each member whole or not at all, in order.
 
   ARGV[1] now, or '' for the server's own time    ARGV[2] the day, for the statistics
-  ARGV[3] members (msgpack) in one flat list, each: job, version, plan, body, guards, operations. Guards and operations
-          are their number and then, for each, the number of its words and the words: {name, facts ...}
+  ARGV[3] members (msgpack) in one flat list, each: how many words it has with this one, job, version, plan, body, turn,
+          guards, 0, effects. A guard and an effect is the number of its words, its name, and what it needs
     version      and lineage: what is stored must carry both; '' the job must not exist; '*' this is about no job's record
     plan, body   fingerprint that must be known, or is made known by the body; '' for none
+    turn         '1' if the lifetime of the job's keys changes, else ''
     guards       see `guards`
-    operations   see `verbs`; a verb in capitals is a command of the server, its second word a key
-                 without the prefix
+    effects      see `effects`: what a change does, by name
   ARGV[4] whose work it is, if nobody who works through the same handle has to hear of it; else ''
   returns the time, then per member '' or {why, which guard, facts ...}
 
@@ -90,17 +90,17 @@ local guards = {
 }
 
 -- Further keys of a job, by the field of its record that says they are there. Its idempotency key lives as long as it.
-local BESIDE = {'key', 'log_last', 'has_progress', 'has_output', 'has_changes'}
 local NAMED = {'key:', 'log:', 'job:', 'output:', 'changes:'}
+local beside  -- of a member whose keys get another lifetime: what these fields say
 
-local function each_key(act, job, ...)
+local function each_key(act, job, has_result, ...)
   act(P .. 'job:' .. job)
   act(P .. 'events:' .. job)
-  for i = 1, select('#', ...) do act(P .. select(i, ...)) end
-  for i, value in ipairs(call('HMGET', P .. 'job:' .. job, unpack(BESIDE))) do
-    if value and value ~= '' then
-      act(P .. NAMED[i] .. (i == 1 and value or job) .. (i == 3 and ':progress' or ''))
-    end
+  if has_result ~= '' then act(P .. 'result:' .. job) end
+  for i = 1, select('#', ...) do act(P .. 'job:' .. job .. ':stage:' .. select(i, ...)) end
+  for i, name in ipairs(NAMED) do
+    local value = beside[i]
+    if value and value ~= '' then act(P .. name .. (i == 1 and value or job) .. (i == 3 and ':progress' or '')) end
   end
 end
 
@@ -122,8 +122,139 @@ local function tenant_of(group)
   return string.match(group, '^[^/]*')
 end
 
-local verbs = {
-  fail = function(id, job, group, user, most, at, seen, body, alert_new, alert_again, alert, ...)
+-- The index that names every job once, by status.
+local WHOLE = {pending = 'active', running = 'active', completed = 'completed', failed = 'failed', cancelled = 'cancelled'}
+
+-- What a change does. Each is given the job of its member, which is '' for what is about no job's record.
+local effects = {
+  -- The record of the job.
+  create = function(job, user, pair, ...)
+    call('HSET', P .. 'job:' .. job, ...)
+    put(zsets, user, job, 0)
+    put(zsets, 'jobs:pairs', pair, 0)
+    counts.submitted = (counts.submitted or 0) + 1
+  end,
+  write = function(job, version, lineage, updated_at, state, ...)
+    call('HSET', P .. 'job:' .. job, 'version', version, 'lineage', lineage, 'updated_at', updated_at, 'state', state, ...)
+  end,
+  clear = function(job, ...)
+    call('HDEL', P .. 'job:' .. job, ...)
+  end,
+  -- Its indexes: those of its status, and one by name, '' to leave it.
+  move = function(job, from, to, pair)
+    local was, now_in = WHOLE[from], WHOLE[to]
+    if was ~= now_in then
+      if was then
+        put(zsets, 'jobs:' .. was, job, false)
+        put(zsets, 'jobs:' .. was .. ':' .. pair, job, false)
+      end
+      put(zsets, 'jobs:' .. now_in, job, 0)
+      put(zsets, 'jobs:' .. now_in .. ':' .. pair, job, 0)
+    end
+    if to == 'running' then put(zsets, 'jobs:running', job, 0) end
+    if from == 'running' then put(zsets, 'jobs:running', job, false) end
+  end,
+  place = function(job, index, score)
+    put(zsets, index, job, tonumber(score) or false)
+  end,
+  leave = function(_, member, ...)
+    for i = 1, select('#', ...) do put(zsets, (select(i, ...)), member, false) end
+  end,
+  -- Its tasks in queues and their leases.
+  due = function(_, queue, kind, rank, entry, at, queued_at)
+    if tonumber(at) <= now + soon then
+      make_ready(queue, kind, rank, entry)
+    else
+      put(zsets, 'due', rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry, tonumber(at))
+      put(zsets, 'queued', entry, tonumber(queued_at))
+    end
+  end,
+  back = function(_, queue, kind, rank, entry)
+    if h_get('reservations', entry) then
+      put(zsets, 'reserved', entry, false)
+      put(hashes, 'reservations', entry, false)
+    else
+      put(zsets, 'ready:' .. queue .. ':' .. kind, entry, false)
+      put(zsets, 'due', rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry, false)
+      put(zsets, 'queued', entry, false)
+    end
+  end,
+  unreserve = function(_, entry)
+    put_back(entry)
+  end,
+  grant = function(_, entry, token, worker, seconds)
+    put(zsets, 'leases', entry, now + tonumber(seconds))
+    put(hashes, 'holders', entry, token .. '\t' .. worker)
+  end,
+  finish = function(_, entry)
+    put(hashes, 'holders', entry, false)
+    put(zsets, 'leases', entry, false)
+  end,
+  -- What it holds of its user and tenant.
+  take_slot = function(job, slot)
+    call('SET', P .. slot, job)
+  end,
+  release = function(job, slot)
+    if call('GET', P .. slot) == job then call('DEL', P .. slot) end
+  end,
+  use = function(_, key, jobs, bytes)
+    if jobs ~= '0' then call('HINCRBY', P .. key, 'jobs', jobs) end
+    if bytes ~= '0' then call('HINCRBY', P .. key, 'bytes', bytes) end
+  end,
+  remember = function(job, key, fingerprint)
+    call('SET', P .. key, job .. ' ' .. fingerprint)
+  end,
+  -- What is kept beside the record, and shown.
+  result = function(job, task, body, places)
+    call('HSET', P .. 'result:' .. job, task, body)
+    if places then
+      call('HSET', P .. 'output:' .. job, task, places)
+      if beside then beside[4] = '1' end
+    end
+  end,
+  stage = function(job, stage, ...)
+    call('HSET', P .. 'job:' .. job .. ':stage:' .. stage, ...)
+  end,
+  hide_stage = function(job, stage)
+    call('DEL', P .. 'job:' .. job .. ':stage:' .. stage)
+  end,
+  drop_tasks = function(job, ...)
+    call('HDEL', P .. 'result:' .. job, ...)
+    call('HDEL', P .. 'output:' .. job, ...)
+    call('HDEL', P .. 'job:' .. job .. ':progress', ...)
+  end,
+  events = function(job, ...)
+    call('RPUSH', P .. 'events:' .. job, ...)
+  end,
+  changed = function(job, id)
+    call('RPUSH', P .. 'changes:' .. job, id)
+    if beside then beside[5] = '1' end
+  end,
+  announce = announce,
+  publish = function(job, message)
+    call('PUBLISH', P .. 'progress:' .. job, message)
+  end,
+  -- The end of a run, and how long the keys of an ended job last.
+  ended = function(job, status, pipeline, duration, seconds)
+    counts[status] = (counts[status] or 0) + 1
+    if duration ~= '' then call('SET', P .. 'metrics:' .. job .. ':duration', duration, 'EX', seconds) end
+    tell_outside('queue:done', '{"job_id":"' .. job .. '","status":"' .. status .. '","pipeline":' .. pipeline .. '}')
+  end,
+  expire = function(job, seconds, ...)
+    each_key(function(key) call('EXPIRE', key, seconds) end, job, ...)
+  end,
+  persist = function(job, ...)
+    each_key(function(key) call('PERSIST', key) end, job, ...)
+  end,
+  erase = function(job, ...)
+    drop_records_of(job)
+    for i = 1, select('#', ...) do call('DEL', P .. select(i, ...)) end
+  end,
+  orphan = function(_, job)
+    drop_records_of(job)
+  end,
+  -- Failures.
+  fail = function(job, id, group, user, most, at, seen, body, alert_new, alert_again, alert, ...)
     local key, users, tenant = P .. 'failures:group:' .. group, P .. 'failures:users:' .. group, tenant_of(group)
     local known = call('HMGET', key, 'seen', 'dismissal', 'last_seen', 'first_seen')
     local value = alert_new
@@ -160,8 +291,10 @@ local verbs = {
       if failure_of(id) == was then move_failure(id, to, settled) end
     end
   end,
-  move_failure = move_failure,
-  forget_failure = function(id)
+  move_failure = function(_, id, to, settled)
+    move_failure(id, to, settled)
+  end,
+  forget_failure = function(_, id)
     local status, counted, group, _, body = failure_of(id)
     if not status then return end
     local key, users, tenant = P .. 'failures:group:' .. group, P .. 'failures:users:' .. group, tenant_of(group)
@@ -181,133 +314,105 @@ local verbs = {
       if call('ZCARD', P .. 'failures:of:' .. tenant) == 0 then call('SREM', P .. 'failures:tenants', tenant) end
     end
   end,
-  into = function(member, ...)
-    for i = 1, select('#', ...), 2 do
-      local index, score = select(i, ...)
-      put(zsets, index, member, tonumber(score))
-    end
+  dismiss_group = function(_, key, settled)
+    call('HSET', P .. key, 'dismissal', settled)
   end,
-  out = function(member, ...)
-    for i = 1, select('#', ...) do put(zsets, (select(i, ...)), member, false) end
-  end,
-  grant = function(entry, token, worker, seconds)
-    put(zsets, 'leases', entry, now + tonumber(seconds))
-    put(hashes, 'holders', entry, token .. '\t' .. worker)
-  end,
-  finish = function(entry)
-    put(hashes, 'holders', entry, false)
-    put(zsets, 'leases', entry, false)
-  end,
-  due = function(queue, kind, rank, entry, at, queued_at)
-    if tonumber(at) <= now + soon then
-      make_ready(queue, kind, rank, entry)
-    else
-      put(zsets, 'due', rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry, tonumber(at))
-      put(zsets, 'queued', entry, tonumber(queued_at))
-    end
-  end,
-  back = function(queue, kind, rank, entry)
-    if h_get('reservations', entry) then
-      put(zsets, 'reserved', entry, false)
-      put(hashes, 'reservations', entry, false)
-    else
-      put(zsets, 'ready:' .. queue .. ':' .. kind, entry, false)
-      put(zsets, 'due', rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry, false)
-      put(zsets, 'queued', entry, false)
-    end
-  end,
-  unreserve = function(entry)
-    put_back(entry)
-  end,
-  release = function(slot, job)
-    if call('GET', P .. slot) == job then call('DEL', P .. slot) end
-  end,
-  -- Left out where its stamp, its job or the record it needs is not there: the rest of the change is made.
-  put_record = function(kind, id, stamp, body, index, lane, due, attempts, job, needs_kind, needs_id)
+  -- Records. One is left out where its stamp, its job or the record it needs is not there: the rest of the change is made.
+  put_record = function(_, kind, id, stamp, body, index, lane, due, attempts, job, needs_kind, needs_id)
     if stamp ~= '' and stamp_of(kind, id) ~= tonumber(stamp) then return end
     if needs_kind ~= '' and stamp_of(needs_kind, needs_id) == 0 then return end
     if job ~= '' and call('EXISTS', P .. 'job:' .. job) == 0 then return end
     put_record(kind, id, body, index, lane, due, attempts, job)
   end,
-  note_record = note_record,
-  drop_record = drop_record,
-  orphan = function(job)
-    drop_records_of(job)
+  note_record = function(_, ...)
+    note_record(...)
   end,
-  announce = announce,
-  outside = tell_outside,
-  publish = function(job, message)
-    call('PUBLISH', P .. 'progress:' .. job, message)
+  drop_record = function(_, ...)
+    drop_record(...)
   end,
-  count = function(what)
-    counts[what] = (counts[what] or 0) + 1
+  -- Plans, samples, statistics and the feed.
+  kinds = function(_, ...)
+    for i = 1, select('#', ...), 2 do
+      local queue, kind = select(i, ...)
+      call('SADD', P .. 'kinds:' .. queue, kind)
+    end
   end,
-  expire = function(seconds, ...)
-    each_key(function(key) call('EXPIRE', key, seconds) end, ...)
+  sample = function(_, key, keep, seconds, ...)
+    call('ZADD', P .. key, ...)
+    call('ZREMRANGEBYRANK', P .. key, 0, -tonumber(keep) - 1)
+    call('EXPIRE', P .. key, seconds)
   end,
-  persist = function(...)
-    each_key(function(key) call('PERSIST', key) end, ...)
+  tally = function(_, key, seconds, ...)
+    for i = 1, select('#', ...), 2 do
+      local name, count = select(i, ...)
+      call('HINCRBY', P .. key, name, count)
+    end
+    call('EXPIRE', P .. key, seconds)
+  end,
+  trim_feed = function(_, entries)
+    call('XTRIM', P .. 'feed', 'MAXLEN', '~', entries)
   end,
 }
 
 local told = cmsgpack.unpack(ARGV[3])
+local plans = {}  -- that the server is known to have
 
--- The place behind the lists that begin here.
-local function behind_lists(at)
-  local count = told[at]
-  at = at + 1
-  for _ = 1, count do at = at + 1 + told[at] end
-  return at
-end
-
-local function refusal(job, version, plan, body, at)
-  local count = told[at]
-  at = at + 1
-  for i = 1, count do
+local function refusal(at)
+  local job, version, plan, body, turn = unpack(told, at + 1, at + 5)
+  at = at + 6
+  local n = 0
+  while told[at] > 0 do
     local last = at + told[at]
     local facts = guards[told[at + 1]](unpack(told, at + 2, last))
-    if facts then return {told[at + 1], i, unpack(facts)} end
+    n = n + 1
+    if facts then return {told[at + 1], n, unpack(facts)} end
     at = last + 1
   end
   if version ~= '*' then
-    local stored = call('HMGET', P .. 'job:' .. job, 'version', 'lineage')
-    local known = stored[1] and stored[1] .. ' ' .. (stored[2] or '0') or ''
-    if known ~= version then return {version == '' and 'exists already' or 'version'} end
+    local stored
+    if turn == '' then
+      stored = call('HMGET', P .. 'job:' .. job, 'version', 'lineage')
+    else
+      stored = call('HMGET', P .. 'job:' .. job, 'version', 'lineage', 'key', 'log_last', 'has_progress', 'has_output', 'has_changes')
+      beside = {unpack(stored, 3, 7)}
+    end
+    local carried = stored[1] and stored[1] .. ' ' .. (stored[2] or '0') or ''
+    if carried ~= version then return {version == '' and 'exists already' or 'version'} end
   end
-  if plan ~= '' and body == '' and call('HEXISTS', P .. 'plans', plan) == 0 then return {'plan'} end
+  if plan ~= '' and body == '' and not plans[plan] then
+    if call('HEXISTS', P .. 'plans', plan) == 0 then return {'plan'} end
+    plans[plan] = true
+  end
 end
 
-local function make(plan, body, at)
-  if body ~= '' then call('HSET', P .. 'plans', plan, body) end
-  local count = told[at]
+local function make(at, ends)
+  local job, plan, body = told[at + 1], told[at + 3], told[at + 4]
+  if body ~= '' then
+    call('HSET', P .. 'plans', plan, body)
+    plans[plan] = true
+  end
+  at = at + 6
+  while told[at] > 0 do at = at + told[at] + 1 end
   at = at + 1
-  for _ = 1, count do
+  while at < ends do
     local last = at + told[at]
-    local verb = verbs[told[at + 1]]
-    if verb then
-      verb(unpack(told, at + 2, last))
-    else
-      told[at + 2] = P .. told[at + 2]
-      call(unpack(told, at + 1, last))
-    end
+    effects[told[at + 1]](job, unpack(told, at + 2, last))
     at = last + 1
   end
 end
 
 -- One question for all tokens that the guards of these members are about.
-local function learn_tokens()
+local function learn()
   local asked, at = {holds = {}, reserved = {}}, 1
   while at <= #told do
-    at = at + 4
-    local count = told[at]
-    local guard = at + 1
-    for _ = 1, count do
+    local guard = at + 6
+    while told[guard] > 0 do
       local name = told[guard + 1]
       local of = asked[name == 'overdue' and 'holds' or name]
       if of then of[#of + 1] = told[guard + 2] end
-      guard = guard + 1 + told[guard]
+      guard = guard + told[guard] + 1
     end
-    at = behind_lists(guard)
+    at = at + told[at]
   end
   h_learn('holders', asked.holds)
   h_learn('reservations', asked.reserved)
@@ -318,24 +423,23 @@ local function reason(err)
 end
 
 local outcomes, touched, behind, made = {instant(now)}, {}, {}, {}
-pcall(learn_tokens)  -- what cannot be read is found out by the guard it concerns
+pcall(learn)  -- what cannot be read is found out by the guard it concerns
 local at = 1
 while at <= #told do
-  local job, version, plan, body = told[at], told[at + 1], told[at + 2], told[at + 3]
-  local asked = at + 4
-  local operations = behind_lists(asked)
-  at = behind_lists(operations)
+  local from, job, version = at, told[at + 1], told[at + 2]
+  at = at + told[at]
   local outcome
   if version ~= '*' and behind[job] then
     outcome = {'behind'}
   else
-    local is_sound, found = pcall(refusal, job, version, plan, body, asked)
+    beside = nil
+    local is_sound, found = pcall(refusal, from)
     if not is_sound then
       outcome = {'unsound', reason(found)}
     elseif found then
       outcome = found
     else
-      local is_made, err = pcall(make, plan, body, operations)
+      local is_made, err = pcall(make, from, at)
       if not is_made then outcome = {'half', reason(err)} end
       made[#made + 1] = #outcomes + 1
       if version ~= '*' then touched[#touched + 1] = job end
