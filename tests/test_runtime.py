@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from packhorse import App, Context
+from packhorse.core import json
 from packhorse.define.pipelines import Pipeline
-from packhorse.define.submit import Options
-from packhorse.errors import JobNotFound
+from packhorse.define.submit import JobHandle, Options, SubmitOptions
+from packhorse.errors import InvalidInput, JobNotFound, PackhorseError
 from packhorse.runtime import Runtime
 from packhorse.settings import Settings, load
 from packhorse.store.base import Store
@@ -72,6 +73,35 @@ def test_all_who_watch_share_one_reader_and_see_progress(settings: Settings, mon
 async def submitted(runtime: Runtime) -> str:
     pipeline = double.pipeline
     return (await runtime.a_submit(pipeline, pipeline.params(n=1), Options(user="ann"))).id
+
+
+@pytest.mark.every_store
+def test_many_are_submitted_in_their_order_each_with_its_own_outcome(settings: Settings) -> None:
+    runtime = Runtime(settings)
+    params = double.pipeline.params
+    mine = SubmitOptions(user="ann")
+    jobs: list[tuple[object, SubmitOptions]] = [(params(n=n), mine) for n in range(1001)]
+    jobs[3:6] = [(params(n=3), {**mine, "key": "k"}), (params(n="x"), mine), (params(n=3), {**mine, "key": "k"})]
+    jobs[6] = (params(n=6), {"user": ""})
+
+    async def submit_again() -> list[JobHandle[Any] | PackhorseError]:
+        return await runtime.a_submit_many(double.pipeline, jobs[3:4])
+
+    async def read(ids: list[str]) -> list[Any]:
+        store, _ = await runtime.open()
+        specs = await store.specs(ids)
+        return [json.decode(specs[each].parameters)["n"] for each in ids]
+
+    try:
+        found = runtime.wait_for(runtime.a_submit_many(double.pipeline, jobs))
+        [again] = asyncio.run(submit_again())
+        handles = [each for each in found if not isinstance(each, PackhorseError)]
+        assert [type(found[n]) for n in (4, 6)] == [InvalidInput] * 2
+        assert runtime.wait_for(read([each.id for each in handles])) == [0, 1, 2, 3, 3, *range(7, 1001)]
+        assert not isinstance(again, PackhorseError)
+        assert again.id == handles[3].id == handles[4].id
+    finally:
+        runtime.close()
 
 
 def test_with_and_without_a_loop_one_sees_the_same_jobs(settings: Settings) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from packhorse.define.introspection import definition_error
@@ -10,7 +10,8 @@ from packhorse.define.options import PipelineOptions, ScheduleOptions, check_sta
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
 from packhorse.define.signature import JobDecorator, Submits
-from packhorse.define.submit import JobHandle, Options
+from packhorse.define.submit import JobHandle, Options, SubmitOptions
+from packhorse.errors import PackhorseError
 
 if TYPE_CHECKING:
     from packhorse.runtime import Runtime
@@ -83,6 +84,16 @@ class App:
 
     async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> JobHandle[Any]:
         return await self.runtime.a_submit(pipeline, params, options)
+
+    def submit_many(
+        self, pipeline: Pipeline[Any], jobs: Sequence[tuple[object, SubmitOptions]]
+    ) -> list[JobHandle[Any] | PackhorseError]:
+        return self.runtime.wait_for(self.runtime.a_submit_many(pipeline, jobs))
+
+    async def a_submit_many(
+        self, pipeline: Pipeline[Any], jobs: Sequence[tuple[object, SubmitOptions]]
+    ) -> list[JobHandle[Any] | PackhorseError]:
+        return await self.runtime.a_submit_many(pipeline, jobs)
 
     def find(self, pipeline: Pipeline[Any], job_id: str, user: str) -> JobHandle[Any]:
         return self.runtime.wait_for(self.runtime.a_find(pipeline, job_id, user))

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,12 +22,12 @@ from packhorse.core.plan import Status, TaskStatus
 from packhorse.define.files import ANYTHING, File
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Failed, Marker, Stage
-from packhorse.define.submit import JobHandle, JobSnapshot, Options
+from packhorse.define.submit import JobHandle, JobSnapshot, Options, SubmitOptions, options_from
 from packhorse.define.values import decode_result
-from packhorse.errors import ArtifactNotFound, InvalidInput, JobNotFound, NotFinished
+from packhorse.errors import ArtifactNotFound, InvalidInput, JobNotFound, NotFinished, PackhorseError
 from packhorse.factory import open_both
 from packhorse.jobs import artifacts
-from packhorse.jobs.submit import NewJob
+from packhorse.jobs.submit import MOST, Draft, NewJob, submit_all
 from packhorse.jobs.transact import Transactor, Verb
 from packhorse.schemas.jobs import results_of_stage
 from packhorse.schemas.progress import Reported, job_percent
@@ -109,14 +109,36 @@ class Runtime:
         data, files = pipeline.schema.encode(params)
         store, blobs = await self.open()
         async with NewJob(store, blobs, self.settings) as new_job:
-            for parameter, _, file in files:
-                if file.made_by is None:
-                    await new_job.take(parameter, file.path, file.name)
-                else:
-                    accepts = pipeline.schema.accepts.get(parameter, ANYTHING)
-                    await new_job.copy(parameter, await _earlier(store, parameter, *file.made_by), accepts)
+            await _take_files(new_job, store, pipeline, files)
             job = await new_job.admit(pipeline.plan(), data, options, origin="python")
         return Handle(self, job.id, pipeline)
+
+    async def a_submit_many(
+        self, pipeline: Pipeline[Any], jobs: Sequence[tuple[object, SubmitOptions]]
+    ) -> list[JobHandle[Any] | PackhorseError]:
+        store, blobs = await self.open()
+        plan = pipeline.plan()
+
+        def decider(params: object, options: SubmitOptions) -> Callable[[NewJob], Awaitable[Draft]]:
+            async def decide(new_job: NewJob) -> Draft:
+                checked = options_from(**options)
+                data, files = pipeline.schema.encode(params)
+                await _take_files(new_job, store, pipeline, files)
+                return await new_job.decide(plan, data, checked, origin="python")
+
+            return decide
+
+        def new_job() -> NewJob:
+            return NewJob(store, blobs, self.settings)
+
+        handles: list[JobHandle[Any] | PackhorseError] = []
+        for some in (jobs[at : at + MOST] for at in range(0, len(jobs), MOST)):
+            for each in await submit_all(new_job, [decider(*job) for job in some], store):
+                if isinstance(each, Exception):
+                    handles.append(each if isinstance(each, PackhorseError) else _foreign(each))
+                else:
+                    handles.append(Handle(self, each.job.id, pipeline))
+        return handles
 
     async def a_find(self, pipeline: Pipeline[Any], job_id: str, user: str) -> Handle[Any]:
         store, _ = await self.open()
@@ -300,6 +322,24 @@ class Handle(JobHandle[R]):
             files = [await self._runtime.fetch(self.id, artifact.file) for artifact in result.files]
             values.append(decode_result(result.value, stage.returns, files))
         return values if job.plan.stage(stage.name).over is not None else values[0]
+
+
+async def _take_files(
+    new_job: NewJob, store: Store, pipeline: Pipeline[Any], files: Sequence[tuple[str, int, File]]
+) -> None:
+    for parameter, _, file in files:
+        if file.made_by is None:
+            await new_job.take(parameter, file.path, file.name)
+        else:
+            accepts = pipeline.schema.accepts.get(parameter, ANYTHING)
+            await new_job.copy(parameter, await _earlier(store, parameter, *file.made_by), accepts)
+
+
+def _foreign(error: Exception) -> PackhorseError:
+    """An error that is not ours, such as of a file that went away: of one job among many."""
+    found = PackhorseError(f"{type(error).__name__}: {error}")
+    found.__cause__ = error
+    return found
 
 
 async def _earlier(store: Store, parameter: str, job_id: str, name: str) -> Stored:

@@ -30,6 +30,18 @@ async def test_at_once_they_are_admitted_as_well(store: Store) -> None:
     assert sum(each.refused is None for each in found) == 250
 
 
+@pytest.mark.parametrize("limit", [5, 250, 2000])
+async def test_many_are_counted_each_by_itself(store: Store, limit: int) -> None:
+    rates = Rates(store, limit)
+    await rates.admit("ab12")
+
+    first, _ = await rates.admit_many("ab12", 3)
+    rest, spent = await rates.admit_many("ab12", limit)
+
+    assert (first, rest, spent.refused) == (3, limit - 4, 0)
+    assert (await rates.admit("ab12")).refused == 0
+
+
 async def test_two_processes_share_the_limit(store: Store) -> None:
     first, second = Rates(store, 40), Rates(store, 40)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
@@ -13,6 +14,7 @@ from typing import ClassVar, cast
 import pytest
 
 from packhorse.cli import output
+from packhorse.cli.commands import submit_lines
 from packhorse.cli.commands.jobs import print_job
 from packhorse.cli.commands.results import check_target
 from packhorse.cli.follow import Lines, follow_job, message, report_end
@@ -40,6 +42,55 @@ def test_a_submitted_job_is_named_on_the_standard_output(ask: Tell, shared: Dev)
     assert said.code == 0
     assert (job["user_id"], job["priority"], job["parameters"]["name"]) == ("ann", 3, "ann")
     assert said.last_line == f"Follow it with: packhorse show {job_id} --follow"
+
+
+LINES = b"""
+{"parameters": {"name": "ann"}, "priority": 5}
+{"parameters": {"name": 7}}
+{"parameters":
+{"parameters": {"name": "ben"}, "user_id": "ben", "idempotency_key": "lines"}
+[]
+{"parameters": {"name": "ben"}, "user_id": "ben", "idempotency_key": "lines"}
+"""
+
+
+@pytest.mark.parametrize("is_piped", [False, True])
+def test_a_file_of_lines_is_many_jobs(ask: Tell, shared: Dev, monkeypatch: pytest.MonkeyPatch, is_piped: bool) -> None:
+    Path("jobs.jsonl").write_bytes(LINES)
+    monkeypatch.setattr(submit_lines, "MOST_ITEMS", 2)  # several batches
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(LINES)))
+
+    said = ask("submit", "greet", "--lines", "-" if is_piped else "jobs.jsonl", "--user", "eve", "--priority", "1")
+
+    ann, ben, again = (shared.client.get(job_id) for job_id in said.out.split())
+    assert [(job["user_id"], job["priority"]) for job in (ann, ben)] == [("eve", 5), ("ben", 1)]
+    assert ben["job_id"] == again["job_id"]
+    assert [line.partition(":")[0] for line in said.err.splitlines()] == [
+        "line 3", "line 4", "line 6", "3 accepted, 3 rejected",
+    ]  # fmt: skip
+    assert said.code == 3
+
+
+def test_lines_are_told_as_json_and_all_accepted_is_success(ask: Tell) -> None:
+    Path("jobs.jsonl").write_bytes(b'{"parameters": {"name": "ann"}}\n' * 3)
+
+    said = ask("submit", "greet", "--lines", "jobs.jsonl", "--json")
+
+    found = [json.loads(line) for line in said.out.splitlines()]
+    assert (said.code, [each["line"] for each in found]) == (0, [1, 2, 3])
+    assert {each["job"]["pipeline"] for each in found} == {"greet"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["--lines", "none.jsonl"], 3), (["name=ann", "--lines", "-"], 2), (["--lines", "-", "--wait"], 2)],
+)
+def test_lines_that_cannot_be_read_or_are_mixed_with_one_job_are_refused(
+    ask: Tell, arguments: list[str], code: int
+) -> None:
+    said = ask("submit", "greet", *arguments)
+
+    assert (said.code, said.out) == (code, "")
 
 
 def test_values_are_what_the_schema_says(ask: Tell) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from packhorse.define import JobHandle, Options, Pipeline
+from packhorse.define.submit import SubmitOptions, options_from
+from packhorse.errors import PackhorseError
 
 
 class Call(NamedTuple):
@@ -23,6 +26,16 @@ class Recorder:
 
     async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> JobHandle[Any]:
         return self.submit(pipeline, params, options)
+
+    def submit_many(
+        self, pipeline: Pipeline[Any], jobs: Sequence[tuple[object, SubmitOptions]]
+    ) -> list[JobHandle[Any] | PackhorseError]:
+        return [self.submit(pipeline, params, options_from(**options)) for params, options in jobs]
+
+    async def a_submit_many(
+        self, pipeline: Pipeline[Any], jobs: Sequence[tuple[object, SubmitOptions]]
+    ) -> list[JobHandle[Any] | PackhorseError]:
+        return self.submit_many(pipeline, jobs)
 
     def find(self, pipeline: Pipeline[Any], job_id: str, user: str | None) -> JobHandle[Any]:
         raise NotImplementedError

@@ -33,6 +33,31 @@ async def test_a_submit_reaches_the_app_with_what_was_asked_for(convert: Pipelin
     ]
 
 
+async def test_options_of_one_job_win_over_those_of_all(convert: Pipeline[Convert]) -> None:
+    recorder = convert.submitter = Recorder()
+
+    convert.submit_many([Convert(), (Convert(platform="720"), {"user": "ben", "key": "k"})], user="ann", priority=3)
+    await convert.a_submit_many(iter([Convert()]))
+
+    assert recorder.calls == [
+        (convert, Convert(), Options(user="ann", priority=3)),
+        (convert, Convert(platform="720"), Options(user="ben", priority=3, key="k")),
+        (convert, Convert(), Options()),
+    ]
+
+
+def test_one_key_for_many_jobs_and_an_unknown_option_submit_nothing(convert: Pipeline[Convert]) -> None:
+    recorder = convert.submitter = Recorder()
+    wrong: Any = {"colour": "red"}
+
+    with pytest.raises(InvalidInput, match="key of its own"):
+        convert.submit_many([Convert()], key="k")
+    with pytest.raises(TypeError, match="colour"):
+        convert.submit_many([Convert(), (Convert(), wrong)])
+
+    assert recorder.calls == []
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

@@ -28,6 +28,20 @@ def user(client: Client) -> str:
     return user
 
 
+def test_many_are_submitted_in_their_order_however_many_requests_it_takes(client: Client) -> None:
+    user = secrets.token_hex(4)
+    items = [{"parameters": {"a": "wrong" if a == 1001 else a}} for a in range(1003)]
+
+    found = client.submit_many(items, pipeline="add", user=user)
+
+    wrong = found.pop(1001)
+    assert isinstance(wrong, InvalidInput)
+    assert [each["field"] for each in wrong.errors] == ["items[1].a"]  # of the second request
+    assert [job["parameters"]["a"] for job in found if isinstance(job, dict)] == [*range(1001), 1002]
+    assert client.count(user=user)["count"] == 1000
+    assert client.submit_many([]) == []
+
+
 def statuses(client: Client, user: str) -> list[str]:
     return [job["status"] for job in client.iterate(user=user)]
 

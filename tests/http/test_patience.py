@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from packhorse.errors import PackhorseError, RateExceeded, StoreUnavailable
+from packhorse.errors import Forbidden, PackhorseError, RateExceeded, StoreUnavailable
 from tests.http.both import KINDS, opened
 from tests.servers.web import Answer, Web, answering, in_turn, web_aside
 
@@ -56,6 +56,47 @@ def test_a_submit_is_sent_again_under_its_key(server: Web, kind: str) -> None:
 
     keys = {each.headers["idempotency-key"] for each in server.asked}
     assert (len(server.asked), len(keys)) == (2, 1)
+
+
+def outcomes(*found: str | None) -> Answer:
+    """Of a batch: a job's id, or a problem that passes."""
+    busy = {"type": "urn:packhorse:rate-exceeded", "detail": "Not now.", "retry_after": 1}
+    items = [{"job": job and {"job_id": job}, "problem": None if job else busy} for job in found]
+    return answering(200, json.dumps({"items": items}).encode(), content_type="application/json")
+
+
+def test_items_of_a_batch_that_were_refused_for_now_are_sent_again_under_their_keys(server: Web, kind: str) -> None:
+    server.answer = in_turn(outcomes("j1", None, "j3", None), outcomes(None, "j4"), outcomes("j2"))
+
+    with opened(kind, server.url) as client:
+        found = client.submit_many([{"parameters": {"a": n}} for n in range(4)], pipeline="add")
+
+    sent = [[each["idempotency_key"] for each in asked.json["items"]] for asked in server.asked]
+    assert found == [{"job_id": f"j{n}"} for n in range(1, 5)]
+    assert sent[1:] == [[sent[0][1], sent[0][3]], [sent[0][1]]]
+    assert len(set(sent[0])) == 4
+
+
+def test_a_batch_that_cannot_go_on_says_so_of_each_item_without_an_outcome(server: Web, kind: str) -> None:
+    denied = refusing(403, "forbidden")
+    server.answer = in_turn(outcomes(*["j1"] * 1000), denied)
+
+    with opened(kind, server.url, wait=0) as client:
+        found = client.submit_many([{}] * 1002, pipeline="add")
+        with pytest.raises(Forbidden):
+            client.submit_many([{}], pipeline="add")
+
+    assert found[:1000] == [{"job_id": "j1"}] * 1000
+    assert [type(each) for each in found[1000:]] == [Forbidden] * 2
+
+
+def test_an_item_that_nobody_accepts_in_time_has_its_refusal_as_outcome(server: Web, kind: str) -> None:
+    server.answer = outcomes("j1", None)
+
+    with opened(kind, server.url, wait=0) as client:
+        found = client.submit_many([{}, {}], pipeline="add")
+
+    assert (found[0], type(found[1]), len(server.asked)) == ({"job_id": "j1"}, RateExceeded, 1)
 
 
 def test_a_download_waits_as_well(server: Web, kind: str, tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ OF_ALL = ("queues", "workers", "stats", "health")
 SCHEDULE = {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}, "cron": "0 3 * * *"}
 BODIES: dict[str, dict[str, Any]] = {
     "POST jobs": {"json": {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}}},
+    "POST jobs/batch": {"json": {"items": [{"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}}]}},
     **{f"POST jobs/{verb}": {"json": {"all": True}} for verb in ("cancel", "retry", "delete")},
     "POST keys": {"json": {"scopes": ["read"]}},
     "POST webhooks": {"json": {"url": "https://example.org/told"}},

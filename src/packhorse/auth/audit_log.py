@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from math import inf
 from typing import Any
@@ -54,6 +55,13 @@ class Auditor:
         self._left_out = 0
 
     def tell(self, event: str, caller: Caller, *, job_id: str = "", **details: Any) -> None:
+        self._tell(event, caller, job_id, 1, details)
+
+    def tell_many(self, event: str, caller: Caller, count: int, *, job_id: str = "") -> None:
+        """So many equal events, of which the job is the first."""
+        self._tell(event, caller, job_id, count, {})
+
+    def _tell(self, event: str, caller: Caller, job_id: str, count: int, details: Mapping[str, Any]) -> None:
         entry = Entry(
             at=self._store.now(),
             event=event,
@@ -62,6 +70,7 @@ class Auditor:
             address=caller.address,
             job_id=job_id,
             trace_id=trace_id(),
+            count=count,
             details=details,
         )
         if event in FOLDED and self._is_counted(entry):
@@ -111,10 +120,10 @@ class Auditor:
 
     def _is_counted(self, entry: Entry) -> bool:
         details = {name: value for name, value in entry.details.items() if name not in MADE_UP}
-        same = json.encode(replace(entry, at=0.0, trace_id="", job_id="", details=details))
+        same = json.encode(replace(entry, at=0.0, trace_id="", job_id="", count=1, details=details))
         first = self._folding.get(same)
         if first is not None and entry.at - first.at < FOLDING:
-            self._folding[same] = replace(first, count=first.count + 1)
+            self._folding[same] = replace(first, count=first.count + entry.count)
             return True
         if first is not None:
             self._emit_count(same, first)

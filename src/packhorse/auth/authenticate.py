@@ -24,7 +24,7 @@ from packhorse.auth.access import LOCAL, NOBODY, Caller, permissions
 from packhorse.auth.audit_log import Auditor
 from packhorse.auth.keys import Keyring
 from packhorse.auth.rate_limits import WINDOW, Limit, Rates, limit_headers, refusal, token_share
-from packhorse.errors import Foreign, RateExceeded, Refused, TokenRefused, Unauthorized
+from packhorse.errors import Foreign, RateExceeded, Refused, TokenRefused, TooMany, Unauthorized
 from packhorse.settings import Settings
 from packhorse.store.base import Charge, Spent, Store
 from packhorse.store.collections.keys import Key
@@ -115,6 +115,16 @@ class Authenticator:
         spent = await self.rates.admit(caller.client)
         self._check_rate(caller, self.limit, spent)
         return limit_headers([self.limit], spent)
+
+    async def admit_jobs(self, caller: Caller, count: int) -> tuple[int, TooMany | None]:
+        """Count the further jobs of one request, each as if it were one; how many are admitted, and why no more."""
+        if self.rates is None or not caller.client or count < 1:
+            return count, None
+        admitted, spent = await self.rates.admit_many(caller.client, count)
+        refused = refusal([self.limit], spent)
+        if refused is not None:
+            self._audit.tell("api.refused", caller, why="rate")
+        return admitted, refused
 
     async def run_rates(self) -> None:
         """Give back what was not used, for as long as the server runs."""

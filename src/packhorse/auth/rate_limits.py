@@ -100,18 +100,33 @@ class Rates:
         self._clients: dict[str, Allowance] = {}
         self._turns: dict[str, asyncio.Lock] = {}
 
-    async def admit(self, client: str) -> Spent:
-        """Count a request. It is refused, or what is left is in the answer, as if the store had counted it."""
+    async def admit(self, client: str, wanted: int = 1) -> Spent:
+        """Count a request. It is refused, or what is left is in the answer, as if the store had counted it.
+
+        ``wanted``: how many requests are about to be counted, this one included.
+        """
         allowance = self._clients.setdefault(client, Allowance())
         allowance.used_at = time.monotonic()
         if allowance.left == 0:
             async with self._turns.setdefault(client, asyncio.Lock()):
                 if allowance.left == 0 and allowance.blocked_until <= time.monotonic():
-                    await self._take(client, allowance)
+                    await self._take(client, allowance, wanted)
         if allowance.left == 0:
             return Spent(0.0, 0, (0,), max(0.0, allowance.blocked_until - time.monotonic()))
         allowance.left -= 1
         return Spent(0.0, None, (allowance.left + allowance.known_left,), 0.0)
+
+    async def admit_many(self, client: str, count: int) -> tuple[int, Spent]:
+        """Count so many requests; how many of them are admitted, and what is left or why the next is refused."""
+        admitted, spent = 0, Spent(0.0, None, (0,), 0.0)
+        while admitted < count and spent.refused is None:
+            spent = await self.admit(client, count - admitted)
+            if spent.refused is None:
+                allowance = self._clients[client]
+                more = min(allowance.left, count - admitted - 1)
+                allowance.left -= more
+                admitted += 1 + more
+        return admitted, spent
 
     async def run(self) -> None:
         while True:
@@ -131,13 +146,12 @@ class Rates:
                 except StoreError:
                     return
 
-    async def _take(self, client: str, allowance: Allowance) -> None:
-        spent = await self._store.spend([self.charge(client, self._portion)])
-        if spent.refused is not None and 0 < spent.left[0] < self._portion:
-            spent = await self._store.spend([self.charge(client, 1)])
-            amount = 1
-        else:
-            amount = self._portion
+    async def _take(self, client: str, allowance: Allowance, wanted: int) -> None:
+        amount = max(self._portion, wanted)
+        spent = await self._store.spend([self.charge(client, amount)])
+        if spent.refused is not None and 0 < spent.left[0] < amount:
+            amount = min(wanted, spent.left[0])
+            spent = await self._store.spend([self.charge(client, amount)])
         if spent.refused is not None:
             allowance.blocked_until = time.monotonic() + min(spent.wait, self._window)
             return

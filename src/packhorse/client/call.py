@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,9 +13,10 @@ from urllib.parse import quote
 
 import httpx2
 import msgspec
+import uuid_utils
 
 from packhorse.client.files import Form
-from packhorse.client.server import decode_answer
+from packhorse.client.server import decode_answer, error_from
 from packhorse.define.options import check_names
 from packhorse.errors import InvalidInput, PackhorseError, StoreUnavailable, TooMany, UnknownOutcome, Unreachable
 
@@ -29,6 +30,10 @@ READ = 60.0
 PAUSES = (0.2, 0.5, 1.0)
 """Seconds before a call that may be repeated is sent again: as long as a server behind a proxy takes to be replaced."""
 LOST = (Unreachable, UnknownOutcome)  # the outcome of the request is unknown
+MOST_ITEMS = 1000
+"""Jobs in one request."""
+MOST_BYTES = 4 * 1024 * 1024
+"""Of the jobs in one request, unless one is larger: a server takes a little more by default."""
 MIN_WAIT = 0.1  # Seconds. The least that a client waits when the server tells it to come again.
 
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
@@ -83,6 +88,9 @@ class Call(Generic[T]):
     is_bulk: bool = False
     """Whether it changes many jobs. The server does that in pages, each with an answer of its own."""
 
+    batch: Batch | None = None
+    """The jobs that it submits some of."""
+
     @property
     def is_repeatable(self) -> bool:
         """Whether sending it twice has the same effect as once. A submit is repeatable through its idempotency key."""
@@ -110,11 +118,85 @@ class Call(Generic[T]):
         return self.read(decode_answer(response))
 
     def next_page(self, so_far: Any) -> Call[Any] | None:
-        """The call for the rest of a bulk change; None if it is complete."""
+        """The call for the rest of a bulk change or of a batch; None if it is complete."""
+        if self.batch is not None:
+            return self.batch.call()
         if not self.is_bulk or so_far["next"] is None:
             return None
         read: Any = partial(_add_page, so_far)
         return replace(self, json={**self.json, "cursor": so_far["next"]}, read=read)
+
+    def give_up(self, error: PackhorseError) -> T:
+        """What is known of a batch without this call. Raises the error if that is nothing."""
+        if self.batch is None:
+            raise error
+        found: Any = self.batch.fail(error)
+        return found  # type: ignore[no-any-return]
+
+
+class Batch:
+    """Jobs that are submitted together: what is to be sent next, and the outcomes of what was sent."""
+
+    def __init__(self, items: Iterable[Mapping[str, object]], query: Mapping[str, Any]) -> None:
+        """Each without an idempotency key gets one, so that it can be sent again."""
+        self._items = [msgspec.json.encode({"idempotency_key": str(uuid_utils.uuid7()), **each}) for each in items]
+        self._query = query
+        self._left = deque(range(len(self._items)))
+        self._sent: list[int] = []
+        self.outcomes: list[Json | PackhorseError | None] = [None] * len(self._items)
+
+    def call(self) -> Call[list[Json | PackhorseError]] | None:
+        """The request for the next of them: as many as one may have, in number and in bytes."""
+        self._sent, size = [], 0
+        while self._left and len(self._sent) < MOST_ITEMS:
+            size += len(self._items[self._left[0]])
+            if self._sent and size > MOST_BYTES:
+                break
+            self._sent.append(self._left.popleft())
+        return self._request() if self._sent else None
+
+    def again(self) -> PackhorseError | None:
+        """Why some of those just sent should be sent once more, by the next `call`; None if none should."""
+        passing = [n for n in self._sent if _is_passing(self.outcomes[n])]
+        error = self.outcomes[passing[0]] if passing else None
+        return error if isinstance(error, PackhorseError) else None
+
+    def repeat(self) -> Call[list[Json | PackhorseError]]:
+        self._sent = [n for n in self._sent if _is_passing(self.outcomes[n])]
+        return self._request()
+
+    def fail(self, error: PackhorseError) -> list[Json | PackhorseError]:
+        """The outcome of all that have none. Raises the error if no job has one."""
+        if not any(self.outcomes):
+            raise error
+        self._left.clear()
+        self.outcomes = [error if each is None else each for each in self.outcomes]
+        return self._result()
+
+    def _request(self) -> Call[list[Json | PackhorseError]]:
+        body = {"items": [msgspec.Raw(self._items[n]) for n in self._sent]}
+        return Call("POST", "/jobs/batch", self._read, query=self._query, json=body, pauses=PAUSES, batch=self)
+
+    def _read(self, answer: Json) -> list[Json | PackhorseError]:
+        for n, each in zip(self._sent, answer["items"], strict=True):
+            self.outcomes[n] = each["job"] or _error_of(each["problem"])
+        return self._result()
+
+    def _result(self) -> list[Json | PackhorseError]:
+        return [each for each in self.outcomes if each is not None]
+
+
+def _error_of(problem: Json) -> PackhorseError:
+    error = error_from(problem)
+    if isinstance(seconds := problem.get("retry_after"), int | float):
+        error.retry_after = float(seconds)
+    return error
+
+
+def _is_passing(outcome: Json | PackhorseError | None) -> bool:
+    """Whether the same job may be accepted in a while."""
+    is_busy = isinstance(outcome, TooMany | StoreUnavailable) and outcome.retry_after is not None
+    return is_busy or isinstance(outcome, LOST)
 
 
 def _add_page(so_far: Json, answer: Json) -> Json:
@@ -135,6 +217,16 @@ class RetryBudget:
         self._on_wait = on_wait
         self._is_repeatable = call.is_repeatable
         self._pauses = iter(call.pauses)
+
+    def next_try(self, call: Call[Any]) -> tuple[Call[Any], float] | None:
+        """What of a batch is sent again, and in how many seconds; None if nothing is."""
+        error = None if call.batch is None else call.batch.again()
+        if error is None or call.batch is None:
+            return None
+        try:
+            return call.batch.repeat(), self.pause(error)
+        except PackhorseError:
+            return None
 
     def pause(self, error: PackhorseError) -> float:
         """Seconds until the next try. Raises the error if that is too late, or if a repeat may have a second effect."""

@@ -57,6 +57,7 @@ class Calls:
 
     pipelines = Value(jobs.pipelines)
     submit = Value(jobs.submit)
+    submit_many = Value(jobs.submit_many)
     get = Value(jobs.get)
     explain = Value(jobs.explain)
     estimate = Value(jobs.estimate)
@@ -226,18 +227,28 @@ class Client(Calls):
         return self.get(job_id)
 
     def _ask(self, call: Call[T]) -> T:
-        answer = self._send(call)
-        while (rest := call.next_page(answer)) is not None:
-            answer = self._send(rest)
-        return answer
+        while True:
+            try:
+                answer = self._send(call)
+            except PackhorseError as error:
+                return call.give_up(error)
+            if (rest := call.next_page(answer)) is None:
+                return answer
+            call = rest
 
     def _send(self, call: Call[T]) -> T:
         budget = RetryBudget(call, self._wait, self._on_wait)
         while True:
             try:
-                return self._send_once(call)
+                answer = self._send_once(call)
+                again = budget.next_try(call)
             except PackhorseError as error:
                 time.sleep(budget.pause(error))
+                continue
+            if again is None:
+                return answer
+            call, pause = again
+            time.sleep(pause)
 
     def _send_once(self, call: Call[T]) -> T:
         request = call.request()
@@ -308,18 +319,28 @@ class AsyncClient(Calls):
         return await self.get(job_id)
 
     async def _ask(self, call: Call[T]) -> T:
-        answer = await self._send(call)
-        while (rest := call.next_page(answer)) is not None:
-            answer = await self._send(rest)
-        return answer
+        while True:
+            try:
+                answer = await self._send(call)
+            except PackhorseError as error:
+                return call.give_up(error)
+            if (rest := call.next_page(answer)) is None:
+                return answer
+            call = rest
 
     async def _send(self, call: Call[T]) -> T:
         budget = RetryBudget(call, self._wait, self._on_wait)
         while True:
             try:
-                return await self._send_once(call)
+                answer = await self._send_once(call)
+                again = budget.next_try(call)
             except PackhorseError as error:
                 await asyncio.sleep(budget.pause(error))
+                continue
+            if again is None:
+                return answer
+            call, pause = again
+            await asyncio.sleep(pause)
 
     async def _send_once(self, call: Call[T]) -> T:
         request = call.request()

@@ -5,7 +5,7 @@ Each function describes one method of `Client` and, as a coroutine, of `AsyncCli
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from os import PathLike
 from pathlib import Path
@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 import uuid_utils
 
-from packhorse.client.call import PAUSES, READ, Call, Follow, Json, Pages, filter_query, item_path, items
+from packhorse.client.call import PAUSES, READ, Batch, Call, Follow, Json, Pages, filter_query, item_path, items
 from packhorse.client.files import Files, Form, OnProgress
-from packhorse.errors import InvalidInput
+from packhorse.errors import InvalidInput, PackhorseError
 
 STORING = 600.0
 """Seconds. A server may take long over the last byte of an upload: it syncs gigabytes to disk before it answers."""
@@ -72,6 +72,20 @@ def submit(
         patience=(STORING if files else READ) + (wait or 0),
         pauses=PAUSES,
     )
+
+
+def submit_many(
+    items: Iterable[Mapping[str, object]], *, pipeline: str | None = None, user: str | None = None
+) -> Call[list[Json | PackhorseError]]:
+    """For each item its job, or the error that `submit` would have raised for it, in their order.
+
+    An item is ``{"pipeline", "user_id", "parameters", "priority", "delay", "metadata", "idempotency_key"}``, each of
+    them optional; ``pipeline`` and ``user`` are those of all items. 1,000 items travel together. Items that are refused
+    because the server is busy, or whose outcome is unknown, are sent again with the same idempotency key; pass
+    ``idempotency_key`` to send an item again yourself. Raises an error only if no item has an outcome.
+    """
+    batch = Batch(items, {"pipeline": pipeline, "user_id": user})
+    return batch.call() or Call("POST", "/jobs/batch", lambda _: [], json={"items": []})
 
 
 def get(job_id: str) -> Call[Json]:

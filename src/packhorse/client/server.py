@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -85,12 +85,19 @@ def error_of(response: httpx2.Response) -> PackhorseError:
         found = msgspec.json.decode(response.content)
     if not isinstance(found, dict) or not str(found.get("type", "")).startswith(URN):
         return _not_packhorse(response)
-    facts = {name: value for name, value in found.items() if name not in MEMBERS}
-    named = KNOWN.get(found["type"].removeprefix(URN), PackhorseError)
-    error = named(str(found.get("detail") or found.get("title") or named.type()), **facts)
-    error.hint = str(found.get("hint", error.hint))  # a newer server may have a better one
+    error = error_from(found)
     said = response.headers.get("retry-after", "")
-    error.retry_after = float(said) if said.isascii() and said.isdigit() and len(said) < 7 else None
+    if said.isascii() and said.isdigit() and len(said) < 7:
+        error.retry_after = float(said)
+    return error
+
+
+def error_from(problem: Mapping[str, Any]) -> PackhorseError:
+    """The error that the server had, from its problem."""
+    facts = {name: value for name, value in problem.items() if name not in MEMBERS}
+    named = KNOWN.get(problem["type"].removeprefix(URN), PackhorseError)
+    error = named(str(problem.get("detail") or problem.get("title") or named.type()), **facts)
+    error.hint = str(problem.get("hint", error.hint))  # a newer server may have a better one
     return error
 
 

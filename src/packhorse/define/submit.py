@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Struct, field
@@ -14,7 +14,7 @@ from packhorse.core.text import CONTROLS
 from packhorse.define.options import Duration, check_int, check_names, seconds
 from packhorse.define.stages import Later
 from packhorse.define.validation import NUL, find_nul, invalid, quote_short
-from packhorse.errors import InvalidInput, NotFinished
+from packhorse.errors import InvalidInput, NotFinished, PackhorseError
 
 if TYPE_CHECKING:
     from packhorse.define.pipelines import Pipeline
@@ -175,6 +175,15 @@ class Submitter(Protocol):
         """Submit the job. When this returns, it is durable."""
 
     async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> JobHandle[Any]: ...
+
+    def submit_many(
+        self, pipeline: Pipeline[Any], jobs: Sequence[tuple[object, SubmitOptions]]
+    ) -> list[JobHandle[Any] | PackhorseError]:
+        """Submit jobs, each with its parameters and options: its handle, or why it was refused, in their order."""
+
+    async def a_submit_many(
+        self, pipeline: Pipeline[Any], jobs: Sequence[tuple[object, SubmitOptions]]
+    ) -> list[JobHandle[Any] | PackhorseError]: ...
 
     def find(self, pipeline: Pipeline[Any], job_id: str, user: str) -> JobHandle[Any]:
         """A job of the pipeline that was submitted earlier. Raises JobNotFound."""

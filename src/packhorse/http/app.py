@@ -20,6 +20,7 @@ from packhorse.http.middleware import AppMiddleware, AuthMiddleware, TelemetryMi
 from packhorse.http.openapi import OpenApiFile
 from packhorse.http.requests import check_query
 from packhorse.http.routes import (
+    batch,
     events,
     failures,
     job_config,
@@ -44,7 +45,7 @@ UNVERSIONED = [operations.healthz, operations.readyz, operations.scrape, events.
 """Routes outside `BASE`."""
 ROUTES = [
     each
-    for module in (submit, events, jobs, keys, results, failures, operations, webhooks, schedules, job_config)
+    for module in (submit, batch, events, jobs, keys, results, failures, operations, webhooks, schedules, job_config)
     for each in vars(module).values()
     if isinstance(each, HTTPRouteHandler) and each not in UNVERSIONED
 ]

@@ -65,11 +65,12 @@ def json_body(
 
     The errors are those besides the ones that any body may lead to.
     """
-    known = msgspec.json.schema(shape)["$defs"][shape.__name__]
-    content = {JSON: OpenAPIMediaType(schema=_schema({**known, "additionalProperties": False}))}
+    defs = msgspec.json.schema(shape)["$defs"]
+    known = defs[shape.__name__]
+    content = {JSON: OpenAPIMediaType(schema=_schema({**known, "additionalProperties": False}, defs))}
     if form is not None:
         parts = {**known, "additionalProperties": True, "description": form}
-        content["multipart/form-data"] = OpenAPIMediaType(schema=_schema(parts))
+        content["multipart/form-data"] = OpenAPIMediaType(schema=_schema(parts, defs))
 
     @dataclass
     class WithBody(Operation):
@@ -80,15 +81,19 @@ def json_body(
     return {"operation_class": WithBody, "responses": {**error_responses(*WITH_BODY, *errors), **(responses or {})}}
 
 
-def _schema(found: Mapping[str, Any]) -> Schema:
-    """JSON Schema as Litestar writes it down."""
+def _schema(found: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
+    """JSON Schema as Litestar writes it down. Structs within are closed, as `convert` reads them."""
+    if "$ref" in found:
+        found = {**defs[found["$ref"].rpartition("/")[2]], "additionalProperties": False}
     more = found.get("additionalProperties")
     return Schema(
         type=OpenAPIType(found["type"]) if "type" in found else None,
         description=found.get("description"),
-        properties={name: _schema(part) for name, part in found.get("properties", {}).items()} or None,
-        additional_properties=_schema(more) if isinstance(more, Mapping) else more,
-        any_of=[_schema(part) for part in found["anyOf"]] if "anyOf" in found else None,
+        properties={name: _schema(part, defs) for name, part in found.get("properties", {}).items()} or None,
+        additional_properties=_schema(more, defs) if isinstance(more, Mapping) else more,
+        any_of=[_schema(part, defs) for part in found["anyOf"]] if "anyOf" in found else None,
+        items=_schema(found["items"], defs) if found.get("items") else None,
+        max_items=found.get("maxItems"),
         minimum=found.get("minimum"),
         maximum=found.get("maximum"),
         default=found.get("default"),

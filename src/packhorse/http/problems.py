@@ -33,6 +33,8 @@ RENAMED = {
     "hint": "error_hint",
 }
 """Details whose names have another meaning in a problem."""
+OF_ITEMS = {"Idempotency-Key": "idempotency_key"}
+"""What a request has as a header, and an item of many as a field."""
 
 
 class MistakeDocument(TypedDict):
@@ -81,6 +83,31 @@ def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes
     document = error_to_json(known)
     document["trace_id"] = trace_id()
     return Response(json.encode(document), status_code=known.status, media_type=PROBLEM, headers=headers(known, error))
+
+
+def item_problem(
+    request: Request[Any, Any, Any], error: Exception, place: str, *, is_logged: bool = True
+) -> ProblemDocument:
+    """The problem of one item of a request; its fields are named with the item's place in front."""
+    known = known_error(request, error)
+    if is_logged:
+        log_failure(known, request, error)
+    document = error_to_json(known)
+    document["trace_id"] = trace_id()
+    if "errors" in document:
+        document["errors"] = [{**each, "field": _place_in(place, each["field"])} for each in document["errors"]]
+    more: dict[str, Any] = {}
+    if isinstance(field := known.facts.get("field"), str):
+        more["field"] = _place_in(place, field)
+    if _passes(known):
+        more["retry_after"] = int(RETRY_AFTER)
+    document.update(more)  # type: ignore[typeddict-item]  # members beside those that every problem has
+    return document
+
+
+def _place_in(place: str, field: str) -> str:
+    field = OF_ITEMS.get(field, field)
+    return f"{place}.{field}" if field else place
 
 
 def log_failure(

@@ -1,20 +1,26 @@
-"""Admits a job: objects first, the record second, and nothing left behind by a refusal. Also finds its webhooks."""
+"""Admits jobs, one or many: objects first, the record second, and nothing left behind by a refusal.
+
+Also finds their webhooks.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypedDict, Unpack
 from weakref import WeakKeyDictionary
 
 import uuid_utils
+from msgspec.structs import replace
 
 from packhorse import errors
 from packhorse.blobs.base import Blobs, Sum
 from packhorse.core import json, lifecycle
+from packhorse.core.changes import Change
 from packhorse.core.models import Firing, Input, Job, Spec, Stored
 from packhorse.core.plan import Plan, fill_plan, fingerprint
 from packhorse.core.schedules import Run
@@ -33,7 +39,26 @@ from packhorse.store.collections.webhooks import Endpoint, list_endpoints
 FRESH = 1.0
 """Seconds for which webhooks are cached. A job that is submitted sooner after a webhook was created may miss it."""
 
+MOST = 1000
+"""Jobs that are submitted together: they share a commit."""
+AT_ONCE = 8
+"""Jobs of a batch whose files are stored at the same time."""
+TURN = 50
+"""Jobs decided in a row before others get their turn in the event loop."""
+
 BEING_DELETED = "The job of this idempotency key is being deleted; the key is free again when it is gone."
+
+
+class Facts(TypedDict, total=False):
+    """Where a job comes from."""
+
+    tenant: str
+    client: str | None
+    client_name: str
+    """What the job names its client by; empty: by its id."""
+    origin: str
+    run: Run | None
+    """The run of a schedule: raises `Conflict` if another worker has decided it."""
 
 
 class NewJob:
@@ -50,7 +75,9 @@ class NewJob:
         self._blobs = blobs
         self._settings = settings
         self._counts: dict[str, int] = {}
-        self._is_kept = False
+        self._has_files = False
+        self.is_kept = False
+        """Whether its files stay: those of a stored job, or of one that may be stored."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -58,7 +85,7 @@ class NewJob:
     async def __aexit__(
         self, _t: type[BaseException] | None, _e: BaseException | None, _b: TracebackType | None
     ) -> None:
-        if not self._is_kept:
+        if self._has_files and not self.is_kept:
             with suppress(errors.BlobError):  # the sweep removes what cannot be removed now
                 await self._blobs.delete_all(f"jobs/{self.job_id}")
 
@@ -89,7 +116,17 @@ class NewJob:
         await self._blobs.copy(file.key, key)
         return self._add_input(parameter, name, key, file)
 
-    async def admit(
+    async def admit(self, plan: Plan, parameters: bytes, options: Options, **facts: Unpack[Facts]) -> Job:
+        """Commit the job, with the facts that `decide` takes. Raises why it is refused.
+
+        For an idempotency key that this client has used before, return the first job.
+        """
+        [found] = await admit_all(self._store, [await self.decide(plan, parameters, options, **facts)])
+        if isinstance(found, errors.PackhorseError):
+            raise found
+        return found
+
+    async def decide(
         self,
         plan: Plan,
         parameters: bytes,
@@ -100,26 +137,23 @@ class NewJob:
         client_name: str = "",
         origin: str = "api",
         run: Run | None = None,
-    ) -> Job:
-        """Commit the job. For an idempotency key that this client has used before, return the first job.
-
-        ``client_name``: what the job names its client by; empty: by its id.
-        ``run`` is the run of a schedule: raises `Conflict` if another worker has decided it.
-        """
+    ) -> Draft:
+        """The job as it will be committed. Its files are stored."""
         if len(parameters) > self._settings.parameters_limit:
             raise errors.TooLarge(field="parameters", limit=self._settings.parameters_limit)
         _refuse_nul(tenant, parameters)
         reach("admit.objects.after")
         plan = fill_plan(plan, self._settings.defaults)
-        stored = parameters
+        stored = spec = Spec(parameters, tuple(self.inputs), options.metadata, origin)
         if plan.secrets:
-            stored = get_encryptor(self._settings.secret_key).encrypt(parameters, plan, tenant)
+            encryptor = get_encryptor(self._settings.secret_key)
+            stored = replace(spec, parameters=encryptor.encrypt(parameters, plan, tenant))
         fingerprint = ""  # needed only with an idempotency key
         if options.key is not None:
             fingerprint = self._fingerprint(plan, parameters, options)
         change = lifecycle.submit(
             plan,
-            Spec(stored, tuple(self.inputs), options.metadata, origin),
+            stored,
             job_id=self.job_id,
             user=options.user,
             tenant=tenant,
@@ -135,40 +169,10 @@ class NewJob:
             quotas=self._settings.quotas,
             now=self._store.now(),
         )
-        self._is_kept = True  # from here on, only a definite refusal removes the files
-        try:
-            [refusal] = await self._store.commit([change])
-        except errors.StoreError as error:
-            refusal = error
-        if refusal is None:
-            reach("admit.job.after")
-            return change.after
-        self._is_kept = isinstance(refusal, errors.UnknownOutcome)
-        return await self._resolve_refusal(refusal, fingerprint)
-
-    async def _resolve_refusal(self, refusal: errors.PackhorseError, fingerprint: str) -> Job:
-        if isinstance(refusal, errors.AlreadySubmitted):
-            if refusal.facts["fingerprint"] != fingerprint:
-                raise errors.KeyReused(field="Idempotency-Key")
-            first = await self._job(refusal.facts["job_id"])
-            if first is not None and first.is_purging:
-                raise errors.Conflict(BEING_DELETED)
-            if first is not None:
-                return first
-        if isinstance(refusal, errors.UnknownOutcome):
-            made = await self._job(self.job_id)
-            if made is not None:
-                return made
-        raise refusal
-
-    async def _job(self, job_id: str) -> Job | None:
-        try:
-            [job] = await self._store.get([job_id])
-        except errors.StoreError as error:
-            raise errors.UnknownOutcome from error
-        return job
+        return Draft(self, change, fingerprint, spec)
 
     def _key_for(self, parameter: str, name: str) -> tuple[str, str]:
+        self._has_files = True  # from now on something may be there
         name = sanitize_name(name)
         return artifacts.input_key(self.job_id, parameter, self._counts.get(parameter, 0), name), name
 
@@ -187,6 +191,117 @@ class NewJob:
         ]
         asked = [options.user, options.priority, options.delay, options.metadata]
         return fingerprint([plan.pipeline, values, files, asked])
+
+
+class Draft(NamedTuple):
+    """A job that is decided and not committed."""
+
+    new_job: NewJob
+    change: Change
+    fingerprint: str
+    spec: Spec
+    """As it was sent: with its secrets."""
+
+
+class Admitted(NamedTuple):
+    job: Job
+    draft: Draft
+
+    @property
+    def is_new(self) -> bool:
+        """Not if its idempotency key was used before: then it is the first job of that key."""
+        return self.job.id == self.draft.change.after.id
+
+
+async def submit_all(
+    make: Callable[[], NewJob], decide: Sequence[Callable[[NewJob], Awaitable[Draft]]], store: Store
+) -> list[Admitted | Exception]:
+    """Submit these jobs with one commit: each is admitted or refused by itself, in their order.
+
+    An error that is no `PackhorseError` is the outcome of its job, too.
+    """
+    found: list[Admitted | Exception | None] = [None] * len(decide)
+    drafts: dict[int, Draft] = {}
+    left = iter(enumerate(decide))
+    async with AsyncExitStack() as stack:
+
+        async def work() -> None:
+            for n, each in left:
+                if n % TURN == TURN - 1:
+                    await asyncio.sleep(0)
+                try:
+                    drafts[n] = await each(await stack.enter_async_context(make()))
+                except Exception as error:  # broad: an error of one job must not take its neighbours along
+                    found[n] = error
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(AT_ONCE, len(decide))):
+                group.create_task(work())
+        order = sorted(drafts)
+        for n, job in zip(order, await admit_all(store, [drafts[n] for n in order]), strict=True):
+            found[n] = job if isinstance(job, Exception) else Admitted(job, drafts[n])
+    return [each for each in found if each is not None]
+
+
+async def admit_all(store: Store, drafts: Sequence[Draft]) -> list[Job | errors.PackhorseError]:
+    """Commit them together. For an idempotency key that the client has used before, the first job."""
+    if not drafts:
+        return []
+    for draft in drafts:
+        draft.new_job.is_kept = True  # from here on, only a definite refusal removes the files
+    refusals: Sequence[errors.PackhorseError | None]
+    try:
+        refusals = await store.commit([draft.change for draft in drafts])
+    except errors.StoreError as error:
+        refusals = [error] * len(drafts)
+    if not any(refusals):
+        reach("admit.job.after")
+        return [draft.change.after for draft in drafts]
+    sought: set[str] = set()
+    for draft, refusal in zip(drafts, refusals, strict=True):
+        draft.new_job.is_kept = refusal is None or isinstance(refusal, errors.UnknownOutcome)
+        sought |= {_sought(draft, refusal)} if refusal is not None else set()
+    known = await _read(store, sought - {""})
+    return [
+        draft.change.after if refusal is None else _resolve_refusal(draft, refusal, known)
+        for draft, refusal in zip(drafts, refusals, strict=True)
+    ]
+
+
+def _sought(draft: Draft, refusal: errors.PackhorseError) -> str:
+    """The id of the job that may be the answer in spite of the refusal."""
+    if isinstance(refusal, errors.AlreadySubmitted) and refusal.facts["fingerprint"] == draft.fingerprint:
+        return str(refusal.facts["job_id"])
+    return draft.change.after.id if isinstance(refusal, errors.UnknownOutcome) else ""
+
+
+async def _read(store: Store, job_ids: Collection[str]) -> dict[str, Job | errors.StoreError | None]:
+    """What cannot be read is the error of its own job."""
+    if not job_ids:
+        return {}
+    try:
+        return dict(zip(job_ids, await store.get([*job_ids]), strict=True))
+    except errors.CorruptRecord as error:
+        if len(job_ids) == 1:
+            return dict.fromkeys(job_ids, error)
+        return {key: found for each in job_ids for key, found in (await _read(store, [each])).items()}
+    except errors.StoreError as error:
+        return dict.fromkeys(job_ids, error)
+
+
+def _resolve_refusal(
+    draft: Draft, refusal: errors.PackhorseError, known: Mapping[str, Job | errors.StoreError | None]
+) -> Job | errors.PackhorseError:
+    if isinstance(refusal, errors.AlreadySubmitted) and refusal.facts["fingerprint"] != draft.fingerprint:
+        return errors.KeyReused(field="Idempotency-Key")
+    found = known.get(_sought(draft, refusal))
+    if isinstance(found, errors.StoreError):
+        unknown = errors.UnknownOutcome()
+        unknown.__cause__ = found
+        return unknown
+    if found is not None and found.is_purging and isinstance(refusal, errors.AlreadySubmitted):
+        return errors.Conflict(BEING_DELETED)
+    return refusal if found is None else found
 
 
 def _refuse_nul(tenant: str, parameters: bytes) -> None:

@@ -17,6 +17,7 @@ from cyclopts import CycloptsError, Parameter
 from packhorse.cli import follow
 from packhorse.cli import output as printing
 from packhorse.cli.commands.results import check_target, save_result
+from packhorse.cli.commands.submit_lines import submit_lines
 from packhorse.cli.options import Remote, Whole
 from packhorse.client import Client, Json
 from packhorse.core import json
@@ -42,6 +43,7 @@ def submit(
     by_path: bool = False,
     wait: bool = False,
     output: str | None = None,
+    lines: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,  # - is standard input
     remote: Remote = Remote(),
 ) -> int:
     """Submit a job.
@@ -58,8 +60,17 @@ def submit(
             allows it. A file in a bucket, NAME=s3://BUCKET/KEY, is always read by the server.
         wait: Show progress until the job ends. Exit code: 0 completed, 1 failed, 4 cancelled.
         output: Wait for the result and write it to this file, or into this folder if the name ends with a slash.
+        lines: Submit many jobs: a file with one JSON object per line, such as {"parameters": {"size": 3}}, or - for
+            standard input. A line can also have user_id, priority, delay, metadata and idempotency_key; --user,
+            --priority and --delay are for lines without. Prints one line per job. Exit code: 3 if any was rejected.
     """
     wait_before = _seconds(delay)
+    if lines is not None:
+        if values or key is not None or by_path or wait or output is not None:
+            message = "--lines takes no NAME=VALUE, --key, --by-path, --wait or --output: each line describes its job."
+            raise CycloptsError(msg=message, command_chain=["submit"])
+        shared = {"user_id": user, "priority": priority, "delay": wait_before}
+        return submit_lines(lines, pipeline, {name: value for name, value in shared.items() if value}, remote)
     words = group_words(values, "submit")
     to = None if output is None else check_target(output)
     with remote.client() as client:

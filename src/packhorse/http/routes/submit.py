@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from litestar import post
 from msgspec import Meta, Struct, field
@@ -14,7 +14,6 @@ from packhorse.auth.access import Caller
 from packhorse.auth.authenticate import first_header
 from packhorse.core import json
 from packhorse.core.lifecycle import once_key, slot_key
-from packhorse.core.models import Job, Spec
 from packhorse.define.submit import MAX_PRIORITY, Options, options_from
 from packhorse.define.validation import NOT_VALID, FieldError, invalid
 from packhorse.http.form import BESIDES, MOST_PARTS, Form, too_much
@@ -25,8 +24,10 @@ from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import artifacts
 from packhorse.jobs.catalog import Published
 from packhorse.jobs.input_paths import is_path
-from packhorse.jobs.submit import NewJob
+from packhorse.jobs.submit import Draft, NewJob, admit_all
 from packhorse.schemas.jobs import JobDocument, new_job_to_json
+
+A = TypeVar("A", bound="Asked")
 
 ORIGIN = "api"
 FORM = "multipart/form-data"
@@ -51,7 +52,8 @@ class Asked(Struct):
 
 PARTS = "The pipeline's parameters, each as a part of its own name: files as files, others as text or JSON."
 QUERY = ("pipeline", "user_id")
-KEY = text_parameter("Idempotency-Key", "header", "The same request with the same key gives the first job again.")
+IDEMPOTENCY_KEY = "Idempotency-Key"
+KEY = text_parameter(IDEMPOTENCY_KEY, "header", "The same request with the same key gives the first job again.")
 PREFER = text_parameter("Prefer", "header", "`wait=30`: answer when the job has ended, or after that many seconds.")
 ENDED = response_spec(JobDocument, JSON, "With `Prefer: wait`, the job if it has ended in time.")
 REFUSALS = (
@@ -191,12 +193,15 @@ class Submission:
             raise too_much("body", self._services.settings.parameters_limit) from error
 
     async def _from_json(self, early: Published | None, data: bytes) -> JobDocument:
-        asked = self._asked(decode_object(data))
+        return await self._admit(await self.decide(early, self._asked(decode_object(data))))
+
+    async def decide(self, early: Published | None, asked: Asked) -> Draft:
+        """The job of a request without a form, not yet committed."""
         pipeline = early or await self._pipeline(asked.pipeline)
         parameters = pipeline.rename_paths(asked.parameters)
         _refuse(self._reference_errors(pipeline, parameters))
         _refuse(pipeline.find_errors(parameters))
-        return await self._admit(pipeline, asked, await self._copy_files(pipeline, parameters))
+        return await self._decide(pipeline, asked, await self._copy_files(pipeline, parameters))
 
     async def _from_form(self, early: Published | None, body: Body, content_type: str) -> JobDocument:
         form = Form(self._new_job, self._services.settings.parameters_limit, early, self._pipeline)
@@ -206,11 +211,10 @@ class Submission:
         named, stored = form.parameters(pipeline, pipeline.rename_paths(asked.parameters))
         _refuse(self._reference_errors(pipeline, stored))
         _refuse(pipeline.find_errors(named))
-        return await self._admit(pipeline, asked, await self._copy_files(pipeline, stored))
+        return await self._admit(await self._decide(pipeline, asked, await self._copy_files(pipeline, stored)))
 
     def _asked(self, given: Mapping[str, Any]) -> Asked:
-        _refuse([{"field": name, "message": "This is given twice"} for name in self._query if name in given])
-        return convert({**given, **self._query}, Asked)
+        return asked_from(given, self._query, Asked)
 
     def _reference_errors(self, pipeline: Published, values: Mapping[str, Any]) -> list[FieldError]:
         """Texts in place of files that name neither an artifact nor a path that the server may read."""
@@ -255,25 +259,24 @@ class Submission:
         except (errors.NotFound, errors.BlobNotFound) as error:
             raise invalid(NOT_VALID, [{"field": name, "message": f"There is no {text}"}]) from error
 
-    async def _admit(self, pipeline: Published, asked: Asked, parameters: Mapping[str, Any]) -> JobDocument:
-        data = json.encode(parameters)
-        if len(data) > self._services.settings.parameters_limit:
-            raise errors.TooLarge(field="parameters", limit=self._services.settings.parameters_limit)
-        job = await self._new_job.admit(
+    async def _decide(self, pipeline: Published, asked: Asked, parameters: Mapping[str, Any]) -> Draft:
+        return await self._new_job.decide(
             pipeline.plan,
-            data,
+            json.encode(parameters),
             self._options(asked),
             tenant=self._caller.tenant,
             client=self._client,
             client_name=self._caller.client_name,
             origin=self._origin,
         )
-        return await self._shown(job, Spec(data, tuple(self._new_job.inputs), asked.metadata, self._origin))
 
-    async def _shown(self, job: Job, spec: Spec) -> JobDocument:
+    async def _admit(self, draft: Draft) -> JobDocument:
+        [job] = await admit_all(self._services.store, [draft])
+        if isinstance(job, errors.PackhorseError):
+            raise job
         if job.id == self._new_job.job_id:
             self._services.audit.tell("job.submitted", self._caller, job_id=job.id)
-            return new_job_to_json(job, spec)
+            return new_job_to_json(job, draft.spec)
         return await self._services.document(job)  # this key was used before, and that job may have got far
 
     @property
@@ -297,6 +300,12 @@ class Submission:
         return options
 
 
+def asked_from(given: Mapping[str, Any], query: Mapping[str, str], shape: type[A]) -> A:
+    """A request from its body and its query."""
+    _refuse([{"field": name, "message": "This is given twice"} for name in query if name in given])
+    return convert({**given, **query}, shape)
+
+
 def _file_texts(pipeline: Published, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name in pipeline.files:
         given = values.get(name)
@@ -305,7 +314,7 @@ def _file_texts(pipeline: Published, values: Mapping[str, Any]) -> Iterator[tupl
                 yield name, each
 
 
-NAMES = {"user": "user_id", "key": "Idempotency-Key"}
+NAMES = {"user": "user_id", "key": IDEMPOTENCY_KEY}
 """Fields that Python names differently."""
 
 
