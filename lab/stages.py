@@ -23,7 +23,7 @@ from packhorse.core.plan import TERMINAL, Backoff, Definition, Need, Plan, Stage
 from packhorse.core.schedules import Declared, Terms
 from packhorse.worker.child import messages
 from packhorse.worker.pool import Description, Pool, may_share
-from packhorse.worker.process import Call, ChildDied, Listener
+from packhorse.worker.process import Call, ChildDied, Listener, Then
 
 QUEUE = "default"
 LOADING = 0.2
@@ -185,8 +185,8 @@ class SimChild:
     def number(self) -> int:
         return next(self._numbers)
 
-    def run(self, message: messages.Run, listener: Listener) -> Call:
-        call = Call(message.call, listener)
+    def run(self, message: messages.Run, listener: Listener, then: Then | None = None) -> Call:
+        call = Call(message.call, listener, then)
         self.calls[call.number] = call
         self.runs += 1
         self.world.loop.spawn(self.machine, self._work(message))
@@ -212,8 +212,7 @@ class SimChild:
         self.has_ended.set()
         calls, self.calls = list(self.calls.values()), {}
         for call in calls:
-            if not call.outcome.done():
-                call.outcome.set_exception(ChildDied("was killed"))
+            call.end(ChildDied("was killed"))
 
     def _receive(self, message: messages.FromChild) -> None:
         """On the worker's machine."""
@@ -229,7 +228,7 @@ class SimChild:
                 call.listener.on_lines([message.text])
             case messages.Returned() | messages.Raised() | messages.Postponed():
                 del self.calls[message.call]
-                call.outcome.set_result(message)
+                call.end(message)
 
     def _tell(self, message: messages.FromChild) -> None:
         self.world.loop.call_on(self._worker, 0.001, self._receive, message)

@@ -14,7 +14,7 @@ from packhorse.store.base import Store
 from packhorse.worker.attempt import Resources
 from packhorse.worker.child.messages import Document, Returned, Run, Stop
 from packhorse.worker.pool import Pool
-from packhorse.worker.process import Call, ChildDied, Listener, Outcome
+from packhorse.worker.process import Call, ChildDied, Listener, Outcome, Then
 from packhorse.worker.reporter import Reporter
 
 Act = Callable[[Run, Listener], Outcome | Exception | None]
@@ -59,9 +59,9 @@ class Puppet:
     def number(self) -> int:
         return len(self.runs) + 1
 
-    def run(self, message: Run, listener: Listener) -> Call:
+    def run(self, message: Run, listener: Listener, then: Then | None = None) -> Call:
         self.runs.append(message)
-        call = Call(message.call, listener)
+        call = Call(message.call, listener, then)
         self._calls.append(call)
         self._set(call, self.act(message, listener))
         self.has_begun.set()
@@ -71,14 +71,11 @@ class Puppet:
 
     def end(self) -> None:
         for call, message in zip(self._calls, self.runs, strict=True):
-            if not call.outcome.done():
-                self._set(call, self.at_end(message, call.listener))
+            self._set(call, self.at_end(message, call.listener))
 
     def _set(self, call: Call, outcome: Outcome | Exception | None) -> None:
-        if isinstance(outcome, Exception):
-            call.outcome.set_exception(outcome)
-        elif outcome is not None:
-            call.outcome.set_result(outcome)
+        if outcome is not None:
+            call.end(outcome)
 
 
 class PuppetPool:
@@ -98,6 +95,9 @@ class PuppetPool:
 
     async def shared(self) -> Puppet:
         return await self.single()
+
+    def warm_shared(self) -> Puppet | None:
+        return self.puppet if self.puppet.is_shared else None
 
     def give_back(self, _child: Puppet) -> None:
         self.given_back += 1

@@ -21,6 +21,8 @@ from packhorse.errors import Conflict, CorruptRecord, JobNotFound, PackhorseErro
 from packhorse.store.base import Store
 
 Verb = Callable[[Job], Change | None]
+Then = Callable[[Job | None, Exception | None], object]
+"""Gets the job after the commit, or why there was none. Raises nothing."""
 
 TRIES = 20
 """Decisions on a job that keeps changing. Each time another change got through, so this many means a bug."""
@@ -31,15 +33,24 @@ refused commit, never a wrong write; a missing one costs a read."""
 
 
 class _Request:
-    def __init__(self, job_id: str, verb: Verb, change_id: str) -> None:
+    __slots__ = ("change_id", "is_answered", "job_id", "refusals", "then", "tries", "verb", "was_doubted")
+
+    def __init__(self, job_id: str, verb: Verb, change_id: str, then: Then) -> None:
         self.job_id = job_id
         self.verb = verb
         self.change_id = change_id
+        self.then = then
         self.tries = 0
         self.refusals = 0
         self.was_doubted = False
         """Whether a refusal was checked against a look-up of the change that came after it."""
-        self.done: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
+        self.is_answered = False
+        """Or nobody waits for the answer any more."""
+
+    def answer(self, job: Job | None, error: Exception | None) -> None:
+        if not self.is_answered:
+            self.is_answered = True
+            self.then(job, error)
 
 
 class Transactor:
@@ -62,11 +73,21 @@ class Transactor:
         Raises what the verb raises on the job as it really is. After `UnknownOutcome`, call again with the same
         ``change_id``: it is looked up before anything is decided.
         """
-        request = _Request(job_id, verb, change_id or secrets.token_hex(8))
+        done: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
+        request = self.post(job_id, verb, partial(_resolve, done), change_id=change_id or secrets.token_hex(8))
+        try:
+            return await done
+        except asyncio.CancelledError:
+            request.is_answered = True
+            raise
+
+    def post(self, job_id: str, verb: Verb, then: Then, *, change_id: str) -> _Request:
+        """The same for who does not wait: ``then`` gets what the call would return or raise."""
+        request = _Request(job_id, verb, change_id, then)
         self._waiting.append(request)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._work())
-        return await request.done
+        return request
 
     async def end_attempt(self, job: Job, task: TaskId, verb: Callable[..., Change | None], **facts: Any) -> bool:
         """End the attempt that the task has in ``job``; False if it has none, or one that has ended or was renewed."""
@@ -99,19 +120,18 @@ class Transactor:
                 await self._round(requests)
             except Exception as error:  # broad: the callers must get it, and the next round must run
                 for request in requests:
-                    if not request.done.done():
-                        request.done.set_exception(error)
+                    request.answer(None, error)
 
     async def _round(self, requests: list[_Request]) -> None:
         requests.sort(key=attrgetter("refusals"))  # refused ones go last: nothing shall be decided on top of them
         for request in requests:
             if request.change_id in self._unknown:
                 await self._look_up(request)
-        jobs = await self._load([request for request in requests if not request.done.done()])
+        jobs = await self._load([request for request in requests if not request.is_answered])
         pending: set[str] = set()
         decided: list[tuple[_Request, Change]] = []
         for request in requests:
-            change = None if request.done.done() else self._decide(request, jobs, pending)
+            change = None if request.is_answered else self._decide(request, jobs, pending)
             if change is not None:
                 decided.append((request, change))
         if not decided:
@@ -134,10 +154,10 @@ class Transactor:
                 return
             [job] = await self._store.get([request.job_id])
         except StoreError as error:
-            self._answer(request, None, error)
+            request.answer(None, error)
             return
         self._unknown.discard(request.change_id)
-        self._answer(request, job, JobNotFound(job_id=request.job_id))
+        request.answer(job, None if job is not None else JobNotFound(job_id=request.job_id))
 
     async def _load(self, requests: list[_Request]) -> dict[str, Job]:
         """From the cache at first; after a refusal, from the store."""
@@ -160,14 +180,14 @@ class Transactor:
                 return {id: job for each in job_ids for id, job in (await self._read([each], requests)).items()}
             for request in requests:
                 if request.job_id in job_ids:
-                    self._answer(request, None, error)
+                    request.answer(None, error)
             return {}
 
     def _decide(self, request: _Request, jobs: dict[str, Job], pending: set[str]) -> Change | None:
         """Decide on the job as the requests before this one will leave it, if they succeed."""
         job = jobs.get(request.job_id)
         if job is None:
-            self._answer(request, None, JobNotFound(job_id=request.job_id))
+            request.answer(None, JobNotFound(job_id=request.job_id))
             return None
         try:
             change = request.verb(job)
@@ -190,7 +210,7 @@ class Transactor:
             request.was_doubted = True
             self._retry(request)
         else:
-            self._answer(request, job, error)
+            request.answer(job, error)
 
     def _conclude(self, request: _Request, change: Change, outcome: PackhorseError | None) -> None:
         if outcome is None:
@@ -198,7 +218,7 @@ class Transactor:
             self._remember(change.after)
             if change.after.status.is_terminal and change.before is not None and not change.before.status.is_terminal:
                 self._ended(change.after)
-            self._answer(request, change.after, None)
+            request.answer(change.after, None)
             return
         self._latest.pop(request.job_id, None)
         if isinstance(outcome, StoreError):  # who answers next may be another server, which lacks the last changes
@@ -208,19 +228,19 @@ class Transactor:
         if isinstance(outcome, Conflict) and request.tries < TRIES:
             self._retry(request)
         else:
-            self._answer(request, None, outcome)
+            request.answer(None, outcome)
 
     def _retry(self, request: _Request) -> None:
         request.tries += 1
         self._latest.pop(request.job_id, None)
         self._waiting.append(request)
 
-    @staticmethod
-    def _answer(request: _Request, job: Job | None, error: Exception | None) -> None:
-        if request.done.done():
-            return
-        if job is not None:
-            request.done.set_result(job)
-        else:
-            assert error is not None
-            request.done.set_exception(error)
+
+def _resolve(done: asyncio.Future[Job], job: Job | None, error: Exception | None) -> None:
+    if done.done():
+        return
+    if job is not None:
+        done.set_result(job)
+    else:
+        assert error is not None
+        done.set_exception(error)

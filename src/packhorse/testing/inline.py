@@ -22,7 +22,7 @@ from packhorse.worker.child.call import Outcome, Stopped, bind_stage, end_with, 
 from packhorse.worker.child.context import ChildContext
 from packhorse.worker.child.messages import FromChild, Made, Moved, Raised, Run, Stop
 from packhorse.worker.pool import Pool
-from packhorse.worker.process import Call, Child, ChildDied, Listener
+from packhorse.worker.process import Call, Child, ChildDied, Listener, Then
 
 FORMAT = "%(levelname)s %(name)s: %(message)s"  # as in a worker's process, and so is the level
 
@@ -52,8 +52,8 @@ class InlineChild(Child):
     def number(self) -> int:
         return 1
 
-    def run(self, message: Run, listener: Listener) -> Call:
-        call = Call(message.call, listener)
+    def run(self, message: Run, listener: Listener, then: Then | None = None) -> Call:
+        call = Call(message.call, listener, then)
         self._calls.put((message, call))
         return call
 

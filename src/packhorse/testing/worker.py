@@ -203,10 +203,7 @@ class InlineWorker:
 
     async def _answer(self, call: Call, outcome: Outcome | ChildDied) -> None:
         await self.reporter.flush()  # before the lease ends: later reports are dropped
-        if isinstance(outcome, ChildDied):
-            call.outcome.set_exception(outcome)
-        else:
-            call.outcome.set_result(outcome)
+        call.end(outcome)
 
     def _perform(self, running: InlineAttempt, run: Run) -> Outcome | ChildDied:
         """Do what a child process would do with the call."""

@@ -23,7 +23,7 @@ from packhorse import errors
 from packhorse.blobs.base import Blobs
 from packhorse.core import error_codes, json, lifecycle
 from packhorse.core.changes import Change
-from packhorse.core.models import Failure, Job
+from packhorse.core.models import Failure, Job, Result
 from packhorse.core.redaction import redact, redact_json, secret_forms
 from packhorse.crashpoints import reach
 from packhorse.host import StageUser
@@ -38,7 +38,8 @@ from packhorse.worker.child import messages
 from packhorse.worker.claims import Handoff
 from packhorse.worker.files import Inputs, previous_result, redact_filename
 from packhorse.worker.pool import Pool, may_share
-from packhorse.worker.process import Call, Child, ChildDied, ChildStuck, OverMemory
+from packhorse.worker.process import Call, Child, ChildDied, ChildStuck, OverMemory, Then
+from packhorse.worker.process import Outcome as Returned
 from packhorse.worker.reporter import Reporter, Throttle
 
 MOST = messages.FRAME - 1024 * 1024
@@ -127,7 +128,7 @@ class Attempt:
         self.lease = Lease(claim.job.id, claim.task, task.token or "")
         self.number = task.attempt
         self.is_alone = task.is_alone
-        self.began = self.moved_at = time.monotonic()
+        self.claimed_at = self.began = self.moved_at = time.monotonic()
         self.has_slot = True
         self.has_returned = False
         """Whether the stage is through and its files are stored: only the commit is left."""
@@ -145,6 +146,11 @@ class Attempt:
         """Whether its process has the stage. Before, its inputs are fetched and the app is loaded."""
         self._call: Call | None = None
         """While it runs. Then None: the two refer to each other, and would wait for the cyclic collector."""
+        self._returned: Returned | Exception | None = None
+        """How the call ended, of a stage that no task waits for."""
+        self._ending: Ending | None = None
+        self._refusal: Exception | None = None
+        """The same of its ending, and of the first try to commit that: a task continues from there."""
         self._resources = resources
         self._handoff = handoff
         self._made: list[messages.Made] = []
@@ -163,10 +169,87 @@ class Attempt:
         """Its own, and that of the stage which its commit may start."""
         return (self.lease.token,) if self._handoff is None else (self.lease.token, self._handoff.token)
 
+    # Without a task. Most async stages need no files and return a value: nothing of them has to be waited for but their
+    # process and the commit. Where anything else is to be done, a task continues there, with `run`.
+
+    def begin(self, then: Callable[[], object]) -> bool:
+        """Give the stage to the shared process at once; ``then`` is called when it has ended there.
+
+        False, and nothing was done, if something has to be waited for before.
+        """
+        job, resources = self.claim.job, self._resources
+        is_ready = (
+            self.plan.is_async and may_share(self.plan) and not self.is_alone and self.claim.trouble is None
+            and not job.plan.secrets and job.firing is None
+            and resources.user is None and resources.settings.process_per == "worker"
+        )  # fmt: skip
+        child = resources.pool.warm_shared() if is_ready else None
+        if child is None:
+            return False
+        try:
+            inputs, parameters, arguments = self._gather_inputs()
+            if inputs.has_files:
+                return False
+            message = self._message(child.number(), parameters, arguments, b"")
+            reach("attempt.claimed", self)
+            self._send(child, message, lambda how: self._on_return(child, how, then))
+        except Exception:  # broad: a task meets the same error, and makes an ending of it
+            return False
+        return True
+
+    def _on_return(self, child: Child, how: Returned | Exception, then: Callable[[], object]) -> None:
+        self._returned = how
+        if isinstance(how, ChildStuck):
+            self.stuck = how.child
+        elif not isinstance(how, Exception):
+            self._note_scratch(how)
+        self._detach(child)
+        then()
+
+    def end(self) -> Ending | None:
+        """How the stage ended; None if there is more to do than to commit that."""
+        outcome = self._returned
+        if (
+            outcome is None or isinstance(outcome, Exception) or self._stopping is not None or self._has_spoken
+            or self._throttle is not None or self._made
+            or (isinstance(outcome, messages.Returned) and outcome.result.files)
+            or (self._may_have_scratch and os.path.lexists(self._scratch))
+        ):  # fmt: skip
+            return None
+        self._may_have_scratch = False
+        try:
+            self._ending = self._end_with(outcome)
+        except Exception as error:  # broad: a bug of ours must end as a failed attempt, not as a silent lease
+            self._ending = self._break(error)
+        self.has_returned = True
+        return self._ending
+
+    def post(self, ending: Ending, then: Callable[[Outcome | None], object]) -> None:
+        """Commit how it ended; ``then`` gets the outcome, or None if that needs another try."""
+        if ending.verb is None:
+            then(Outcome(LOST))
+            return
+
+        def on_answer(job: Job | None, error: Exception | None) -> None:
+            self._refusal, outcome = error, None
+            if job is not None:
+                try:
+                    outcome = ending.outcome(job)
+                except Exception as broken:  # broad: as everywhere here
+                    self._refusal = broken
+            then(outcome)
+
+        self._resources.transact.post(self.lease.job_id, ending.decide, on_answer, change_id=self.lease.token)
+
+    # In a task.
+
     async def run(self) -> Ending:
         """Run the stage and store its files. Whatever goes wrong is an ending, too."""
         self.task = asyncio.current_task()
-        reach("attempt.claimed", self)
+        if self._ending is not None:
+            return self._ending
+        if not self.is_sent:
+            reach("attempt.claimed", self)
         try:
             return await self._run()
         except Exception as error:  # broad: a bug of ours must end as a failed attempt, not as a silent lease
@@ -273,12 +356,19 @@ class Attempt:
         finally:
             for line in self._throttle.remainder() if self._throttle is not None else ():
                 self._write(line)
+        if isinstance(outcome, messages.Returned) and (outcome.result.files or self._made or self.secrets):
+            reach("attempt.done", self)
+            return self._end_as(None) if self.why is StopReason.LOST else await self._publish(outcome)
+        return self._end_with(outcome)
+
+    def _end_with(self, outcome: Returned) -> Ending:
+        """Of a stage that has left no files."""
         reach("attempt.done", self)
         if self.why is StopReason.LOST:
             return self._end_as(None)
         match outcome:
             case messages.Returned():
-                return await self._publish(outcome)
+                return self._finish(Result(outcome.result.value), outcome.width)
             case messages.Postponed():
                 return self._end_as(lifecycle.later, seconds=outcome.seconds)
             case messages.Raised() if self.why is not None:
@@ -288,7 +378,11 @@ class Attempt:
                 is_last = outcome.permanent or (is_over and "memory" not in self.plan.retry_on)
                 return self._fail(outcome.code, outcome.message, permanent=is_last, detail=outcome.detail)
 
-    async def _call_stage(self) -> messages.Returned | messages.Raised | messages.Postponed:
+    async def _call_stage(self) -> Returned:
+        if isinstance(self._returned, Exception):
+            raise self._returned
+        if self._returned is not None:
+            return self._returned
         self._is_preparing = True
         try:
             parameters, arguments, previous, child = await self._prepare()
@@ -301,33 +395,49 @@ class Attempt:
         try:
             if self.why is not None:
                 raise ChildDied("was not given the stage, which had been ended before")
-            self.child = child
-            self.began = self.moved_at = time.monotonic()
-            self._call = child.run(self._message(child.number(), parameters, arguments, previous), self)
-            self.is_sent = True
-            reach("attempt.sent", self)
+            self._send(child, self._message(child.number(), parameters, arguments, previous))
+            assert self._call is not None
             outcome = await self._call.outcome
-            if isinstance(outcome, messages.Returned):
-                self._may_have_scratch = outcome.has_scratch or self._has_inputs
-            return outcome
         except ChildStuck as error:
             self.stuck = error.child
             raise
         finally:
-            # From here on another attempt may have the child: stopping this one must not end that one.
-            self._was_ended = child.is_ending
-            self.child = self._call = None
-            self._resources.pool.give_back(child)
+            self._detach(child)
+        self._note_scratch(outcome)
+        return outcome
 
-    async def _prepare(self) -> tuple[messages.Document, tuple[messages.Argument, ...], bytes, Child]:
+    def _send(self, child: Child, message: messages.Run, then: Then | None = None) -> None:
+        self._call = child.run(message, self, then)
+        self.child = child
+        self.began = self.moved_at = time.monotonic()
+        self.is_sent = True
+        reach("attempt.sent", self)
+
+    def _detach(self, child: Child) -> None:
+        """From here on another attempt may have the child: stopping this one must not end that one."""
+        self._was_ended = child.is_ending
+        self.child = self._call = None
+        self._resources.pool.give_back(child)
+
+    def _note_scratch(self, outcome: Returned) -> None:
+        if isinstance(outcome, messages.Returned):
+            self._may_have_scratch = outcome.has_scratch or self._has_inputs
+
+    def _gather_inputs(self) -> tuple[Inputs, messages.Document, tuple[messages.Argument, ...]]:
         inputs = Inputs(self._resources.blobs, self._scratch)
         parameters = self._decrypt(inputs.parameters(self.claim))
         arguments = inputs.arguments(self.claim)
-        size = len(parameters.value) + sum(len(value.value) for each in arguments for value in each.values)
+        size = len(parameters.value)
+        for argument in arguments:
+            size += sum([len(value.value) for value in argument.values])
         if size > MOST:
             raise errors.InvalidInput(
                 f"What the stage needs has {size} bytes besides files; at most {MOST} can be given to it."
             )
+        return inputs, parameters, arguments
+
+    async def _prepare(self) -> tuple[messages.Document, tuple[messages.Argument, ...], bytes, Child]:
+        inputs, parameters, arguments = self._gather_inputs()
         user = self._resources.user
         self._has_inputs = inputs.has_files or user is not None
         if user is not None:  # that user may not create it
@@ -397,8 +507,11 @@ class Attempt:
         except errors.InvalidInput as error:
             await self._discard()
             return self._fail(error_codes.INVALID_RESULT, str(error), permanent=True)
+        return self._finish(result, returned.width)
+
+    def _finish(self, result: Result, width: int | None) -> Ending:
         reach("attempt.published", self)
-        return self._end_as(lifecycle.finish, handoff=self._handoff, result=result, width=returned.width)
+        return self._end_as(lifecycle.finish, handoff=self._handoff, result=result, width=width)
 
     def _redact(self, document: messages.Document) -> messages.Document:
         if not self.secrets:
@@ -449,6 +562,9 @@ class Attempt:
         may_be_made = False
         while True:
             try:
+                if (refusal := self._refusal) is not None:
+                    self._refusal = None
+                    raise refusal
                 job = await self._resources.transact(self.lease.job_id, ending.decide, change_id=self.lease.token)
             except (errors.LeaseLost, errors.Refused):
                 log.attempt_came_late(self.lease)

@@ -117,11 +117,11 @@ class Pool:
 
     async def shared(self) -> Child:
         """The process in which async stages run side by side."""
-        if (child := self._usable_shared()) is not None:  # nearly always; taking the lock would cost time
+        if (child := self.warm_shared()) is not None:  # nearly always; taking the lock would cost time
             return child
         async with self._starting:
             old = self._shared
-            if old is not None and old.is_warm and (old is self._usable_shared() or self._broken is not None):
+            if old is not None and old.is_warm and (old is self.warm_shared() or self._broken is not None):
                 return old
             if self._broken is not None and self._is_resting():  # the one before has just failed: fail at once
                 raise DefinitionError(self._broken)
@@ -130,7 +130,7 @@ class Pool:
                 self._retire_when_empty(old)
             return self._shared
 
-    def _usable_shared(self) -> Child | None:
+    def warm_shared(self) -> Child | None:
         """The shared process, if it is up and need not be recycled. Its stages are many and small."""
         child = self._shared
         is_fit = child is not None and child.is_warm and child.runs < self._recycle * 100

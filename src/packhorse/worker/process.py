@@ -78,14 +78,40 @@ class Listener(Protocol):
         """``secrets`` are those of other calls, which the lines may contain as well."""
 
 
-class Call:
-    """One stage that a child runs."""
+Then = Callable[[Outcome | Exception], object]
+"""Gets how a call ended. Raises nothing: it is called where messages of the child are read."""
 
-    def __init__(self, number: int, listener: Listener) -> None:
+
+class Call:
+    """One stage that a child runs. The caller gives `then`, or waits for the `outcome`."""
+
+    __slots__ = ("_ended", "_outcome", "_then", "began", "listener", "number")
+
+    def __init__(self, number: int, listener: Listener, then: Then | None = None) -> None:
         self.number = number
         self.listener = listener
         self.began = host.clock()
-        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._then = then
+        self._ended: Outcome | Exception | None = None
+        self._outcome: asyncio.Future[Outcome] | None = None
+        """Made when somebody waits for it: most calls of async stages end without."""
+
+    @property
+    def outcome(self) -> asyncio.Future[Outcome]:
+        if self._outcome is None:
+            self._outcome = asyncio.get_running_loop().create_future()
+            if self._ended is not None:
+                _set(self._outcome, self._ended)
+        return self._outcome
+
+    def end(self, how: Outcome | Exception) -> None:
+        if self._ended is not None:
+            return
+        self._ended = how
+        if self._outcome is not None:
+            _set(self._outcome, how)
+        if self._then is not None:
+            self._then(how)
 
 
 class Child:
@@ -190,15 +216,15 @@ class Child:
     def is_warm(self) -> bool:
         return not self.is_ending and not self.has_ended.is_set()
 
-    def run(self, message: messages.Run, listener: Listener) -> Call:
-        call = Call(message.call, listener)
+    def run(self, message: messages.Run, listener: Listener, then: Then | None = None) -> Call:
+        self.send(message)  # before anything is noted: what cannot be encoded leaves nothing behind
+        call = Call(message.call, listener, then)
         self.calls[call.number] = call
         if not self.is_shared:
             self._listener = listener
         self.runs += 1
         if self.group is not None:
             self.group.limit(message.memory)
-        self.send(message)
         return call
 
     def number(self) -> int:
@@ -206,9 +232,10 @@ class Child:
 
     def send(self, message: messages.Run | messages.Stop) -> None:
         """Messages of one iteration of the loop are sent in one write."""
+        frame = messages.to_frame(message)
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._outbox.append(messages.to_frame(message))
+        self._outbox.append(frame)
 
     def _flush(self) -> None:
         data, self._outbox = b"".join(self._outbox), []
@@ -231,7 +258,7 @@ class Child:
                 self._remembered.add(call.listener.secrets)
                 if self._output is not None and not self.is_shared:
                     self._output.end()
-                _set(call.outcome, message)
+                call.end(message)
             case messages.Moved():
                 call.listener.on_progress(message)
             case messages.Made():
@@ -287,10 +314,10 @@ class Child:
             self._log(line)
 
     def _end_calls(self, died: ChildDied) -> None:
-        for call in list(self.calls.values()):
+        calls, self.calls = list(self.calls.values()), {}
+        for call in calls:
             self._remembered.add(call.listener.secrets)
-            _set(call.outcome, died)
-        self.calls.clear()
+            call.end(died)
 
     def on_printed(self, lines: Sequence[str]) -> None:
         """All lines of one read at once: a flood must cost little per line, or it delays the renewal of leases.

@@ -30,12 +30,13 @@ from packhorse.blobs.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job, TaskId
+from packhorse.crashpoints import reach
 from packhorse.errors import StoreError
 from packhorse.host import StageUser
 from packhorse.jobs.deployment import PublishDestination
 from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
-from packhorse.log import log, trace
+from packhorse.log import log, trace, traced
 from packhorse.settings import Settings, without_secrets
 from packhorse.store.base import Claim, Lease, Renewal, Store
 from packhorse.store.collections import workers
@@ -86,6 +87,9 @@ class Worker:
         self._tokens = tokens()
         self._running: dict[Lease, Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._has_ended = asyncio.Event()
+        """Set when an attempt ends."""
+        self._has_left = False
         self._stuck: set[asyncio.Task[None]] = set()
         """One task for each slot that is lost to a process that the system could not end."""
         self._wake = asyncio.Event()
@@ -289,29 +293,71 @@ class Worker:
         attempt = Attempt(claim, self._resources, self._handoffs.after(claim))
         self._running[attempt.lease] = attempt
         self._slots.busy[attempt.plan.queue] += 1
-        self._tasks.add(asyncio.create_task(self._carry(attempt)))
         metrics.attempts_started_at(claim.job.plan.pipeline, attempt.plan.name).inc()
         self._stats.attempt_started(claim, attempt.plan.queue)
+        with traced(claim.job.trace_id):
+            log.attempt_began(attempt.lease, attempt.number)
+        if not attempt.begin(partial(self._on_return, attempt)):
+            self._spawn(attempt)
         return attempt
 
+    def _spawn(self, attempt: Attempt) -> None:
+        """A task carries the attempt on from where it is."""
+        self._tasks.add(asyncio.create_task(self._carry(attempt)))
+
+    def _on_return(self, attempt: Attempt) -> None:
+        with traced(attempt.claim.job.trace_id):
+            ending = attempt.end()
+        if ending is None:
+            self._spawn(attempt)
+            return
+        if ending.handoff is None:
+            self._free_slot(attempt)
+        attempt.post(ending, partial(self._on_answer, attempt))
+
+    def _on_answer(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        if self._has_left:
+            return
+        if outcome is None:
+            self._spawn(attempt)
+            return
+        try:
+            self._free_slot(attempt)
+            if outcome.following is not None:
+                self._begin(outcome.following)
+            reach("attempt.settled", attempt)
+            self._log_end(attempt, outcome)
+        except Exception as error:  # broad: the commit has other members, whose turn comes after this one
+            log.attempt_broke(attempt.lease, error)
+        finally:
+            self._conclude(attempt, outcome)
+
     async def _carry(self, attempt: Attempt) -> None:
-        began = time.monotonic()
         outcome = Outcome(LOST)
         try:
             trace(attempt.claim.job.trace_id)
-            log.attempt_began(attempt.lease, attempt.number)
             outcome = await self._run(attempt)
-            log.attempt_ended(attempt.lease, outcome.name, time.monotonic() - began, outcome.fault)
+            self._log_end(attempt, outcome)
         finally:
-            metrics.attempts_ended_as(attempt.claim.job.plan.pipeline, attempt.plan.name, outcome.name).inc()
-            self._stats.attempt_ended(attempt.claim, attempt.plan.queue, outcome.name, time.monotonic() - began)
-            del self._running[attempt.lease]
-            if not outcome.is_written:
-                self._orphans.note_unwritten(attempt.lease.token)
             if attempt.task is not None:
                 self._tasks.discard(attempt.task)  # nobody waits for one that has come so far
-            if outcome.leaves_more:
-                self._wake.set()
+            self._conclude(attempt, outcome)
+
+    @staticmethod
+    def _log_end(attempt: Attempt, outcome: Outcome) -> None:
+        with traced(attempt.claim.job.trace_id):
+            log.attempt_ended(attempt.lease, outcome.name, time.monotonic() - attempt.claimed_at, outcome.fault)
+
+    def _conclude(self, attempt: Attempt, outcome: Outcome) -> None:
+        metrics.attempts_ended_as(attempt.claim.job.plan.pipeline, attempt.plan.name, outcome.name).inc()
+        took = time.monotonic() - attempt.claimed_at
+        self._stats.attempt_ended(attempt.claim, attempt.plan.queue, outcome.name, took)
+        del self._running[attempt.lease]
+        self._has_ended.set()
+        if not outcome.is_written:
+            self._orphans.note_unwritten(attempt.lease.token)
+        if outcome.leaves_more:
+            self._wake.set()
 
     async def _run(self, attempt: Attempt) -> Outcome:
         """Free the slot as early as possible: before the commit, unless the commit may start the next stage in it."""
@@ -439,15 +485,21 @@ class Worker:
         async with self._claiming_now:  # a running claim is ours, too, and must not be stranded
             pass
         orphans = asyncio.create_task(self._hand_back_orphans())
-        ends: list[asyncio.Future[Any]] = [asyncio.gather(orphans, *self._tasks, return_exceptions=True)]
+        ends: list[asyncio.Future[Any]] = [asyncio.gather(orphans, self._all_ended(), return_exceptions=True)]
         ends.append(asyncio.ensure_future(hurry.wait()))
         await asyncio.wait(ends, timeout=self._settings.drain, return_when=asyncio.FIRST_COMPLETED)
-        ends[-1].cancel()
-        orphans.cancel()
-        for attempt in self._running.values():
+        for end in ends:
+            end.cancel()
+        for attempt in list(self._running.values()):
             attempt.stop(StopReason.LEAVING)
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._settings.grace + self._settings.lease)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.grace + self._settings.lease):
+                await self._all_ended()
+
+    async def _all_ended(self) -> None:
+        while self._running:
+            self._has_ended.clear()
+            await self._has_ended.wait()
 
     async def _hand_back_orphans(self) -> None:
         """Until no claim that was given up can be made any more: nobody else knows that it was not run."""
@@ -459,7 +511,7 @@ class Worker:
     async def _leave(self) -> None:
         await self._pool.close()
         await self._webhooks.close()
-        ending = [*self._tasks, *self._stuck]
+        ending, self._has_left = [*self._tasks, *self._stuck], True
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
