@@ -150,10 +150,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1000)
     jobs: int = parser.parse_args().jobs
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        app = folder / "app.py"
-        app.write_text(APP)
         for make in (sqlite, postgresql, redis):
+            folder = Path(name) / make.__name__  # each store needs an object store of its own
+            folder.mkdir()
+            app = folder / "app.py"
+            app.write_text(APP)
             kind = make(folder)
             env = {each: value for each, value in os.environ.items() if not each.startswith("PACKHORSE_")}
             worker = subprocess.Popen(

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from packhorse_speech.espeak import Espeak
-from packhorse_video import sample, transcript, weights, words
+from packhorse_video import sample, speakers, transcript, weights, words
 from packhorse_video.sounds import RATE, Sound
 from packhorse_video.transcript import Transcript
+from packhorse_video.voices import Stretch
 
 MANDARIN = "今天天气很好。我们一起去公园散步，然后去图书馆看书。"
 
@@ -83,3 +84,35 @@ def test_a_transcript_is_read_as_it_was_written(made: Transcript, tmp_path: Path
     transcript.write(made, path)
 
     assert transcript.read(path) == made
+
+
+def voiced(people: int, channel: float, turns: int = 4) -> tuple[np.ndarray, list[Stretch], list[int]]:
+    """Embeddings of people who take turns of ten windows; ``channel`` is what all of them have in common."""
+    noise = np.random.default_rng(people)
+    voices = noise.standard_normal((people, 512))
+    who = [person for _ in range(turns) for person in range(people) for _ in range(10)]
+    found = 1.1 * noise.standard_normal((len(who), 512)) + voices[who] + channel * noise.standard_normal(512)
+    windows = [Stretch(i * speakers.HOP, i * speakers.HOP + speakers.WINDOW) for i in range(len(who))]
+    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32), windows, who
+
+
+@pytest.mark.parametrize("channel", [0.0, 0.5], ids=["studio", "telephone"])
+@pytest.mark.parametrize("people", [1, 2, 3])
+def test_the_number_of_speakers_is_found_also_where_all_voices_are_alike(people: int, channel: float) -> None:
+    vectors, windows, who = voiced(people, channel)
+
+    found = speakers.cluster(vectors, windows)
+
+    assert len(set(found)) == people
+    assert len(set(zip(found, who, strict=True))) == people
+
+
+def test_a_cough_is_no_speaker_and_a_long_recording_is_told_apart_too() -> None:
+    vectors, windows, who = voiced(2, 0.5, turns=40)
+    vectors[5] = np.random.default_rng(9).standard_normal(512) / 22.6
+
+    found = speakers.cluster(vectors, windows)
+
+    assert len(vectors) > speakers.COMPARED
+    assert len(set(found)) == 2
+    assert sum(found[i] == found[0] for i in range(len(who)) if who[i] == 0) >= 399

@@ -24,8 +24,15 @@ class Viewed(NamedTuple):
 
 @contextmanager
 def viewed(folder: Path, app: str, views: str) -> Iterator[Viewed]:
+    """``app``: a file beside this one, or a module of an installed app."""
     server = valkey.Valkey().start()
-    place = Place(folder, app=str(SOURCES / app), lease=2.0, slots=1, store=server.url("packhorse:"))
+    place = Place(
+        folder,
+        app=str(SOURCES / app) if app.endswith(".py") else app,
+        lease=2.0,
+        slots=1,
+        store=server.url("packhorse:"),
+    )
     gate = folder / "gate"
     try:
         with served(place) as found, Client(found.url) as client:

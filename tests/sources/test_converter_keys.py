@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from packhorse_converter import sample
 from tests.http.processes import until
 from tests.sources.redis_views import Viewed, viewed
 
@@ -181,3 +182,27 @@ def test_a_failed_job_is_failed_and_gives_its_slot_back(keys: Viewed, tmp_path: 
     assert record["output"]["nef_path"] is None
     assert keys.redis.exists(f"user:{user}:active_job") == 0
     assert [each["status"] for each in stream(keys, "done", id)] == ["completed", "failed"]
+
+
+@pytest.mark.release
+def test_the_converter_itself_fills_the_view(tmp_path: Path) -> None:
+    """Not a stand-in: its plan, its parameters and its files."""
+    sample.write(tmp_path, images=8)
+    files: dict[str, Any] = {"model": tmp_path / "shapes.onnx", "ref_images": sorted(tmp_path.glob("*.png"))}
+    with viewed(tmp_path, "packhorse_converter:app", "converter=") as keys:
+        until(lambda: "convert" in [each["name"] for each in keys.client.pipelines()], 90)
+        id = keys.client.submit("convert", {"platform": "730"}, files=files, user=USER)["job_id"]
+        keys.client.wait(id, 180)
+        until(lambda: records(keys, USER)[0]["status"] == "COMPLETED")
+
+        [record] = records(keys, USER)
+        until(lambda: len(stream(keys, "done", id)) == 3)
+        streams = [[each["stage"] for each in stream(keys, name, id)] for name in ("onnx", "bie", "nef", "done")]
+
+    assert fields(json.loads(RECORD)).keys() == record.keys()
+    assert record["parameters"]["platform"] == "730"
+    assert (record["source_filename"], record["input"]["ref_images_count"]) == ("shapes.onnx", 8)
+    assert {name: key.rpartition(".")[2] for name, key in record["result_object_keys"].items()} == {
+        "onnx": "onnx", "bie": "bie", "nef": "nef"
+    }  # fmt: skip
+    assert streams == [["onnx"], ["bie"], ["nef"], ["onnx", "bie", "nef"]]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from packhorse_video import sample
 from tests.http.processes import until
 from tests.sources.redis_views import Viewed, viewed
 
@@ -190,3 +191,25 @@ def test_the_global_keys_have_the_documents_types_and_lifetimes(
     assert all(0 < int(redis.ttl(f"momentry:{name}")) <= MINUTE for name in fresh)
     assert all(int(redis.ttl(f"momentry:{name}")) <= 10 for name in current)
     assert redis.hget(f"momentry:job:{broken}", "last_error") == "ValueError: The frame cannot be read."
+
+
+@pytest.mark.release
+def test_the_video_app_itself_fills_the_view(tmp_path: Path) -> None:
+    """Not a stand-in: seven processors, of which two are asked for."""
+    sample.write(tmp_path / "sample.mp4")
+    with viewed(tmp_path, "packhorse_video:app", "video=momentry:") as keys:
+        until(lambda: "analyse" in [each["name"] for each in keys.client.pipelines()], 90)
+        parameters = {"sampling_rate": 0.5, "processors": ["cut", "face"]}
+        id = keys.client.submit("analyse", parameters, files={"video": tmp_path / "sample.mp4"}, user="ann")["job_id"]
+        keys.client.wait(id, 180)
+        until(lambda: keys.redis.get(f"momentry:job:{id}:status") == "completed")
+
+        job = keys.redis.hgetall(f"momentry:job:{id}")
+        names = ("yolo", "ocr", "face", "pose", "cut", "asr", "asrx")
+        processors = {name: keys.redis.hgetall(f"momentry:job:{id}:processor:{name}") for name in names}
+
+    assert job.keys() == JOB.keys()
+    assert job["video_path"] == f"jobs/{id}/input/video.0.mp4"
+    assert {each["status"] for each in processors.values()} == {"completed"}
+    assert all(PROCESSOR.keys() == each.keys() for each in processors.values())
+    assert (processors["cut"]["total_frames"], processors["face"]["total_frames"]) == ("340", "7")

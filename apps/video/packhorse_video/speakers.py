@@ -1,4 +1,8 @@
-"""Who speaks when: a neural embedding of every second or two of speech, clustered until no two voices are alike."""
+"""Who speaks when: a neural embedding of every half second of speech, clustered.
+
+How many speakers there are is estimated: it is the largest number of groups that differ more from each other than the
+windows of each differ among themselves. On a telephone all voices are more alike, those of one person too, so that a
+fixed similarity would tell nobody apart there."""
 
 from __future__ import annotations
 
@@ -15,16 +19,20 @@ from packhorse_video.sounds import RATE, Sound
 from packhorse_video.voices import Stretch
 
 MODEL = "x-vectors (pyannote, in moonshine-voice 0.0.48), clustered"
-WINDOW, HOP = 2.0, 1.0
+WINDOW, HOP = 1.5, 0.5
 """Seconds of speech that an embedding is made of, and seconds from one to the next."""
 SHORTEST = 1.2
 """Seconds. What is shorter says too little of its voice to found one, and is given to the nearest."""
-ALIKE = 0.28
-"""Mean similarity of two groups of windows that are one voice."""
-SAME = 0.62
-"""Similarity of the means of two large groups that are one voice."""
-BLOCK = 400
-"""Windows that are compared each with each; of a long video, what is left of each block is compared again."""
+SAME = 0.68
+"""How alike two groups are that are one voice, as a share of how alike the windows of each are among themselves."""
+FEWEST = 6
+"""Windows of a speaker, which is about four seconds. Who says less is taken for the most similar speaker."""
+MOST = 8
+"""Speakers that are told apart."""
+PRIOR = 6
+"""Pairs of windows. A small group says little of its own voice; so many more are assumed to be like all others."""
+COMPARED = 600
+"""Windows that are compared each with each: five minutes of speech. Of more speech, windows are left out evenly."""
 
 Embeddings = NDArray[np.float32]
 
@@ -57,8 +65,7 @@ def pieces(sound: Sound, stretches: Sequence[Stretch]) -> list[Piece]:
     if not windows:
         return []
     vectors = np.stack([embed(window.of(sound)) for window in windows])
-    long = [i for i, window in enumerate(windows) if window.until - window.at >= SHORTEST]
-    labels = cluster(vectors, long or list(range(len(windows))))
+    labels = cluster(vectors, windows)
     found: list[Piece] = []
     for stretch in stretches:
         found += _divide(stretch, [(w, who) for w, who in zip(windows, labels, strict=True) if _is_in(w, stretch)])
@@ -93,47 +100,73 @@ def _divide(stretch: Stretch, windows: Sequence[tuple[Stretch, int]]) -> list[Pi
     return found
 
 
-def cluster(vectors: Embeddings, founding: Sequence[int]) -> list[int]:
-    """The voice of each vector. Only the founding ones decide how many voices there are."""
-    groups = [[i] for i in founding]
-    blocks = [_merge(vectors, groups[at : at + BLOCK]) for at in range(0, len(groups), BLOCK)]
-    groups = _merge(vectors, [group for block in blocks for group in block]) if len(blocks) > 1 else blocks[0]
-    groups = _join(vectors, groups)
-    means = np.stack([_mean(vectors, group) for group in groups])
-    return [int(np.argmax(means @ vector)) for vector in vectors]
+def cluster(vectors: Embeddings, windows: Sequence[Stretch]) -> list[int]:
+    """The voice of each vector. Only long windows decide how many voices there are."""
+    founding = [i for i, each in enumerate(windows) if each.until - each.at >= SHORTEST] or list(range(len(windows)))
+    founding = founding[:: -(-len(founding) // COMPARED)]
+    means = _voices(vectors[founding], [windows[i] for i in founding])
+    return [int(i) for i in np.argmax(vectors @ means.T, axis=1)]
 
 
-def _merge(vectors: Embeddings, groups: list[list[int]]) -> list[list[int]]:
-    """Put the two groups together whose vectors are most alike in the mean, until none are alike enough."""
-    groups = list(groups)
-    sums = np.stack([vectors[group].sum(0) for group in groups])
-    counts = np.array([len(group) for group in groups], np.float32)
-    while len(groups) > 1:
-        alike = sums @ sums.T / np.outer(counts, counts)
-        np.fill_diagonal(alike, -1)
-        a, b = sorted(divmod(int(np.argmax(alike)), len(groups)))
-        if alike[a, b] < ALIKE:
-            break
-        groups[a] = groups[a] + groups.pop(b)
-        sums[a] += sums[b]
-        counts[a] += counts[b]
-        sums, counts = np.delete(sums, b, 0), np.delete(counts, b)
-    return groups
-
-
-def _join(vectors: Embeddings, groups: list[list[int]]) -> list[list[int]]:
-    """Means of many vectors say more than single ones: join voices whose means are the same."""
-    groups = sorted(groups, key=len, reverse=True)
-    found: list[list[int]] = []
-    for group in groups:
-        near = [(float(_mean(vectors, each) @ _mean(vectors, group)), i) for i, each in enumerate(found)]
-        if near and max(near)[0] >= SAME:
-            found[max(near)[1]] += group
-        else:
-            found.append(list(group))
+def _voices(vectors: Embeddings, windows: Sequence[Stretch]) -> Embeddings:
+    """The mean of each voice. Every number of voices is tried, each from several beginnings."""
+    alike, apart = (vectors @ vectors.T).astype(np.float64), _are_apart(windows)
+    found = _mean(vectors)[np.newaxis]
+    levels = _levels(alike)
+    for count in range(2, min(MOST, len(vectors) // FEWEST) + 1):
+        tries = []
+        for level in range(count, min(len(vectors), 4 * count + 8) + 1):
+            groups = sorted(levels[level], key=len, reverse=True)[:count]
+            labels, means = _refine(vectors, np.stack([_mean(vectors[group]) for group in groups]))
+            if np.bincount(labels, minlength=count).min() >= FEWEST:
+                tries.append((_likeness(alike, apart, labels, count), level, means))
+        if tries and min(tries, key=lambda each: each[:2])[0] < SAME:
+            found = min(tries, key=lambda each: each[:2])[2]
     return found
 
 
-def _mean(vectors: Embeddings, group: Sequence[int]) -> Embeddings:
-    mean = vectors[list(group)].mean(0)
+def _levels(alike: NDArray[np.float64]) -> dict[int, list[list[int]]]:
+    """Groups for each number of groups: from one vector each, always join the two that are most alike in the mean."""
+    groups, total, counts = [[i] for i in range(len(alike))], alike.copy(), np.ones(len(alike))
+    found = {len(groups): list(groups)}
+    while len(groups) > 1:
+        mean = total / np.outer(counts, counts)
+        np.fill_diagonal(mean, -np.inf)
+        a, b = sorted(divmod(int(np.argmax(mean)), len(groups)))
+        groups = [*groups[:a], groups[a] + groups[b], *groups[a + 1 : b], *groups[b + 1 :]]
+        counts[a] += counts[b]
+        total[a] += total[b]
+        total[:, a] += total[:, b]
+        total, counts = np.delete(np.delete(total, b, 0), b, 1), np.delete(counts, b)
+        found[len(groups)] = groups
+    return found
+
+
+def _refine(vectors: Embeddings, means: Embeddings) -> tuple[NDArray[np.intp], Embeddings]:
+    """Spherical k-means. A group that loses all vectors keeps its mean."""
+    for _ in range(10):
+        labels = np.argmax(vectors @ means.T, axis=1)
+        means = np.stack([_mean(vectors[labels == i]) if (labels == i).any() else each for i, each in enumerate(means)])
+    return np.argmax(vectors @ means.T, axis=1), means
+
+
+def _likeness(alike: NDArray[np.float64], apart: NDArray[np.float64], labels: NDArray[np.intp], count: int) -> float:
+    """Of the two groups that are most alike, as a share of how alike the vectors of each are."""
+    members = np.eye(count)[labels]
+    total, pairs = members.T @ (alike * apart) @ members, members.T @ apart @ members
+    typical = np.trace(total) / max(1.0, np.trace(pairs))
+    within = np.maximum(0.05, (np.diag(total) + PRIOR * typical) / (np.diag(pairs) + PRIOR))
+    shares = total / np.maximum(pairs, 1) / np.sqrt(np.outer(within, within))
+    return float(shares[~np.eye(count, dtype=bool) & (pairs >= 1)].max(initial=-1))
+
+
+def _are_apart(windows: Sequence[Stretch]) -> NDArray[np.float64]:
+    """1 for two windows that share no sound, which would make them alike; else 0."""
+    at, until = (np.array([getattr(each, name) for each in windows]) for name in ("at", "until"))
+    shared = np.minimum.outer(until, until) - np.maximum.outer(at, at)
+    return np.asarray(shared <= 0.05, np.float64)
+
+
+def _mean(vectors: Embeddings) -> Embeddings:
+    mean = vectors.mean(0)
     return np.asarray(mean / max(1e-9, float(np.linalg.norm(mean))), np.float32)
