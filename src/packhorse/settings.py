@@ -202,6 +202,12 @@ class Settings:
         "Redis keys of an app's own design to keep beside packhorse's, each under a prefix: video=momentry:,converter=",
         redis_views,
     )
+    search: str = _setting(
+        "auto",
+        "Whether new jobs are found by file name, metadata and declared parameters: on, off, or auto. "
+        "auto: on, except on Redis, where it takes 1 to 1.6 KB of memory per job",
+        _word(("auto", "on", "off")),
+    )
     blobs: str = _setting(
         lambda: f"file://{Path.cwd() / FOLDER / 'blobs'}",
         "URL of the object store for files: file:///path, s3://bucket or gs://bucket",
@@ -377,6 +383,11 @@ class Settings:
     runs_limit: int = _setting(10_000, "Maximum number of runs to keep per schedule. The oldest are deleted first", int)
     sweep: float = _setting(5.0, "Seconds between clean-ups of expired jobs and unreferenced files", seconds)
     orphan_after: float = _setting(2 * 86_400.0, "Age at which objects that no job refers to are deleted", seconds)
+
+    @property
+    def is_searchable(self) -> bool:
+        """Whether the jobs submitted here get search terms."""
+        return self.search == "on" or (self.search == "auto" and self.store.partition(":")[0] not in REDIS_SCHEMES)
 
     @property
     def quotas(self) -> tuple[int, int] | None:

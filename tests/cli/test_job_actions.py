@@ -39,6 +39,17 @@ def test_jobs_are_counted_by_what_they_have_in_common(ask: Tell, user: str) -> N
     assert ask("jobs", "--count", "--user", user, "--json").json == {"count": 2, "is_at_least": False}
 
 
+def test_jobs_are_searched_by_metadata_and_user(ask: Tell, shared: Dev, user: str) -> None:
+    job = shared.client.submit("greet", {"name": "ann"}, user=user, delay="1h", metadata={"order": user})
+
+    found = ask("jobs", "--search", f"order={user}", "--json").json["items"]
+
+    assert [each["job_id"] for each in found] == [job["job_id"]]
+    assert [each["job_id"] for each in shared.client.iterate(q=user)] == ids(shared, user)
+    assert len(ids(shared, user)) == 3
+    assert ask("jobs", "--search", user, "--count").code == 3
+
+
 def test_all_that_are_found_are_only_counted_until_somebody_means_it(ask: Tell, shared: Dev, user: str) -> None:
     said = ask("cancel", "--user", user, "--status", "pending")
 

@@ -167,6 +167,9 @@ def test_a_limit_that_makes_no_sense_is_refused_with_its_place(
         ({"deadline": 0}, "deadline must be more than 0"),
         ({"run_timeout": 0}, "run_timeout must be more than 0"),
         ({"dedline": 1}, "dedline"),
+        ({"search": "platform"}, "search takes names of parameters"),
+        ({"search": ("colour",)}, "search= names 'colour', which is no parameter"),
+        ({"search": ("model",)}, "search= names 'model', a file"),
     ],
 )
 def test_an_option_of_a_pipeline_that_makes_no_sense_is_refused_with_its_place(options: Any, sentence: str) -> None:

@@ -170,3 +170,8 @@ def test_a_stage_that_returns_a_secret_is_told_not_to() -> None:
         encode_result({"key": Secret(CANARY)})
 
     assert CANARY not in str(refused.value)
+
+
+def test_a_secret_is_never_searched_by() -> None:
+    with pytest.raises(DefinitionError, match="search= names 'headers', which contains a secret"):
+        App("vault").pipeline("fetch", Fetch, search=("headers",))

@@ -85,3 +85,19 @@ async def test_nothing_selected_is_nothing_done(http: Http, store: Store) -> Non
     assert answer.status_code == 422
     assert "No jobs selected" in answer.text
     assert await store.get([job.id]) == [job]
+
+
+async def test_a_search_is_an_address_that_shows_what_it_finds(http: Http, store: Store) -> None:  # noqa: F811
+    wanted = await submit(store, spec=Spec(b"{}", metadata={"order": 7}))
+    await submit(store, spec=PHOTO)
+
+    shown = await page(http, "/jobs?q=order%3D7")
+
+    assert [row[0] for row in rows(shown)] == [""]
+    assert wanted.id in shown
+    assert 'value="order=7"' in shown
+    assert parts(shown, TABS) == ["All Pending Running Completed Failed Cancelled"]
+    assert links(shown)["Failed"] == "/jobs?q=order%3D7&status=failed"
+    assert 'name="all"' not in shown
+    [empty] = parts(await page(http, "/jobs?q=order%3D8"), r'<div class="empty">.*?</div>')
+    assert empty.startswith("No jobs found for “order=8”.")

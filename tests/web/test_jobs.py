@@ -43,7 +43,7 @@ def test_what_is_filtered_is_an_address_to_share(page: Page, client: Client, use
     page.get_by_label("User").fill(user)
     page.get_by_text("Time", exact=True).click()
     page.get_by_label("Created from").fill("2026-01-01T12:30:15")
-    page.get_by_role("button", name="Filter").click()
+    page.get_by_role("button", name="Search").click()
 
     expect(rows(page)).to_have_count(2)
     expect(page.locator("#count")).to_have_text("2 jobs match")
@@ -246,7 +246,7 @@ def test_whatever_a_user_is_called_is_only_text(page: Page, client: Client, host
     job = client.submit("add", {"a": 1}, user=hostile, delay="1h")
     page.goto("/jobs")
     page.get_by_label("User").fill(hostile)
-    page.get_by_role("button", name="Filter").click()
+    page.get_by_role("button", name="Search").click()
 
     expect(rows(page)).to_have_count(1)
     expect(rows(page).first).to_contain_text(hostile)

@@ -30,6 +30,11 @@ class JobFilter(TypedDict, total=False):
     created_until: str | None
 
 
+class JobSearch(JobFilter, total=False):
+    q: str | None
+    """An id or its beginning, the beginning of a file name, a user, or ``name=value`` such as ``order=7``."""
+
+
 def pipelines() -> Call[Sequence[Json]]:
     """The pipelines: name, description, JSON Schema of the parameters, stages."""
     return Call("GET", "/pipelines", items)
@@ -113,12 +118,12 @@ def metrics(job_id: str) -> Call[Sequence[Json]]:
     return Call("GET", _job(job_id) + "/metrics", items)
 
 
-def page(*, cursor: str | None = None, limit: int | None = None, **filter: Unpack[JobFilter]) -> Call[Json]:
-    """One page, newest first: ``{"items": [...], "next": cursor or None}``. Times are ISO."""
-    return Call("GET", "/jobs", query={**filter_query(filter, JobFilter), "cursor": cursor, "limit": limit})
+def page(*, cursor: str | None = None, limit: int | None = None, **filter: Unpack[JobSearch]) -> Call[Json]:
+    """One page, newest first: ``{"items": [...], "next": cursor or None}``. Times are ISO. ``q`` searches."""
+    return Call("GET", "/jobs", query={**filter_query(filter, JobSearch), "cursor": cursor, "limit": limit})
 
 
-def every(*, limit: int | None = None, **filter: Unpack[JobFilter]) -> Pages:
+def every(*, limit: int | None = None, **filter: Unpack[JobSearch]) -> Pages:
     """Every job, newest first, fetched in pages of ``limit`` jobs as you iterate."""
     return lambda cursor: page(cursor=cursor, limit=limit, **filter)
 

@@ -19,6 +19,7 @@ from packhorse.core.failures import new_rate_alert, new_revival, put_action
 from packhorse.core.models import Event, Failure, Firing, Job, Result, Spec, Stage, Stopping, Task, TaskId
 from packhorse.core.plan import TERMINAL, Need, Plan, StagePlan, Status, TaskStatus, purge_at
 from packhorse.core.schedules import NotedRun, RunStatus, Summary, run_index, run_ref, summarize
+from packhorse.core.search import put_terms
 from packhorse.core.webhooks import job_delivery, put_delivery
 from packhorse.errors import JobNotFound, LeaseLost, NotAllowed
 
@@ -79,6 +80,7 @@ def submit(
     firing: Firing | None = None,
     stamp: int = 0,
     quotas: tuple[int, int] | None = None,
+    is_searchable: bool = True,
 ) -> Change:
     """Create a job. Its first stages are due now, or after ``delay`` seconds.
 
@@ -119,6 +121,9 @@ def submit(
         draft.do(changes.CountUsage(tenant, 1, job.counted))
     draft.do(changes.KeepSpec(spec)).say("submitted", pipeline=plan.pipeline, user_id=user)
     draft.advance(not_before)
+    terms = put_terms(plan, spec, job_id, tenant, user) if is_searchable else None
+    if terms is not None:
+        draft.do(changes.PutRecord(terms))
     return replace(draft.change(), before=None)
 
 

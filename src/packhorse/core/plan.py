@@ -173,6 +173,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     secrets: tuple[Path, ...] = ()  # paths of secret parameters: encrypted at rest, never shown
     lists: tuple[str, ...] = ()  # parameters that take several files
     primary: str = ""  # the parameter whose file the job is named after; empty: the file that came first
+    search: tuple[str, ...] = ()  # parameters whose values its jobs are found by
     publish: str = ""
     """Path pattern under which the files of completed jobs are also published. Empty: not published. With a slash in
     front, which the deployment adds: in the destination of published files."""

@@ -188,6 +188,8 @@ class PipelineOptions(TypedDict, total=False):
     ``{name}`` the file that the stage returned, ``{suffix}`` its suffix. Default: ``{source}-{name}``."""
     downloads: DownloadOptions | None
     """Limits of its downloads, such as ``{"per": "key", "per_minute": 20}``. Default: the settings."""
+    search: Sequence[str]
+    """Parameters whose values jobs are found by: ``("site",)``, and ``site=oslo`` finds them. Default: none."""
     description: str
     """Description shown to people. Default: the docstring of the parameters, or of the function of a job."""
 
@@ -274,6 +276,7 @@ def pipeline_limits(
     has_output: bool = False,
     result_name: str | None = None,
     downloads: DownloadOptions | None = None,
+    search: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The fields of a `Plan`. Raises ValueError."""
     if one_per not in (None, "user"):
@@ -295,7 +298,14 @@ def pipeline_limits(
         "has_output": has_output,
         "result_name": plan.RESULT_NAME if result_name is None else _result_name(result_name),
         "downloads": None if downloads is None else _downloads(downloads),
+        "search": _search(search),
     }
+
+
+def _search(value: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise ValueError(f'search takes names of parameters such as ("site",), not {value!r}')
+    return tuple(dict.fromkeys(value))
 
 
 def _alerts(value: Any) -> plan.AlertRate | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
@@ -60,9 +60,22 @@ class Pipeline(Generic[P]):
             paths = {each.path for each in self.schema.accepts.values()}
             if taken := sorted(RESERVED & {*paths, *(field.name for field in fields_of(params))}):
                 raise ValueError(f"a parameter cannot be named {taken[0]!r}: that field is part of every submit")
+            self._check_search(self._limits["search"])
             self.description: str = described or self.schema.json_schema().get("description", "")
         except (ValueError, TypeError, DefinitionError) as error:
             raise definition_error(f"Pipeline {name!r}: {error}", self.place) from error
+
+    def _check_search(self, names: Sequence[str]) -> None:
+        """Raises ValueError: a file is always found by its name, and a secret never by its value."""
+        known = {field.name for field in fields_of(self.params)}
+        secret = {path[0] for path in self.schema.secrets if path}
+        for name in names:
+            if name not in known:
+                raise ValueError(f"search= names {name!r}, which is no parameter")
+            if name in secret or () in self.schema.secrets:
+                raise ValueError(f"search= names {name!r}, which contains a secret")
+            if name in self.schema.files:
+                raise ValueError(f"search= names {name!r}, a file: files are found by their names without it")
 
     @property
     def stage(self) -> StageDecorator[P]:

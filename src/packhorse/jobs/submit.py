@@ -167,6 +167,7 @@ class NewJob:
             firing=None if run is None else Firing(run.schedule, run.tick),
             stamp=0 if run is None else run.stamp,
             quotas=self._settings.quotas,
+            is_searchable=self._settings.is_searchable,
             now=self._store.now(),
         )
         return Draft(self, change, fingerprint, spec)

@@ -23,6 +23,7 @@ from packhorse.core.plan import Status
 from packhorse.define.validation import NOT_VALID, NUL, FieldError, invalid, list_some, quote_short
 from packhorse.errors import InvalidInput, JobNotFound, UnknownPipeline
 from packhorse.jobs.explain import Fleet, estimate_job, explain_job, live_workers, read_fleet
+from packhorse.jobs.search import find_jobs
 from packhorse.jobs.services import Services, read_readable
 from packhorse.schemas import job_details
 from packhorse.schemas import jobs as job_schemas
@@ -41,14 +42,11 @@ async def job(services: Services, caller: Caller, job_id: str) -> job_schemas.Jo
 
 
 async def list_jobs(
-    services: Services, caller: Caller, wanted: Filter, *, cursor: str | None = None, limit: int
+    services: Services, caller: Caller, wanted: Filter, text: str = "", *, cursor: str | None = None, limit: int
 ) -> job_schemas.JobsPage:
-    """Newest first; ``next`` is the cursor of the next page."""
-    found = await _find(services.store, access.jobs_filters(caller, wanted), cursor, limit + 1)
-    if not found:
-        await check_pipeline(services, caller, wanted.pipeline)
-    following = found[limit - 1].id if len(found) > limit else None
-    return {"items": await services.documents(found[:limit]), "next": following}
+    """Newest first; ``next`` is the cursor of the next page. ``text`` is searched for, see `jobs.search`."""
+    found, following = await _find_page(services, caller, wanted, text, cursor, limit)
+    return {"items": await services.documents(found), "next": following}
 
 
 class JobRow(TypedDict):
@@ -73,14 +71,11 @@ class JobRow(TypedDict):
 
 
 async def job_rows(
-    services: Services, caller: Caller, wanted: Filter, *, cursor: str | None = None, limit: int
+    services: Services, caller: Caller, wanted: Filter, text: str = "", *, cursor: str | None = None, limit: int
 ) -> tuple[list[JobRow], str | None]:
     """Newest first, and the cursor of the next page."""
-    found = await _find(services.store, access.jobs_filters(caller, wanted), cursor, limit + 1)
-    if not found:
-        await check_pipeline(services, caller, wanted.pipeline)
-    rows = await read_readable(partial(_rows, services.store), found[:limit])
-    return rows, found[limit - 1].id if len(found) > limit else None
+    found, following = await _find_page(services, caller, wanted, text, cursor, limit)
+    return await read_readable(partial(_rows, services.store), found), following
 
 
 async def _rows(store: Store, jobs: Sequence[Job]) -> list[JobRow]:
@@ -139,6 +134,21 @@ async def count_jobs(services: Services, caller: Caller, wanted: Filter) -> job_
         "count": min(number, MOST_COUNTED),
         "is_at_least": number > MOST_COUNTED or not all(x.is_all for x in found),
     }
+
+
+async def _find_page(
+    services: Services, caller: Caller, wanted: Filter, text: str, cursor: str | None, limit: int
+) -> tuple[list[Job], str | None]:
+    """Raises UnknownPipeline if there is nothing to find because the filter names none."""
+    filters = access.jobs_filters(caller, wanted)
+    if text.strip():
+        found, following = await find_jobs(services.store, filters, text, before=cursor, limit=limit)
+    else:
+        found = await _find(services.store, filters, cursor, limit + 1)
+        following = found[limit - 1].id if len(found) > limit else None
+    if not found:
+        await check_pipeline(services, caller, wanted.pipeline)
+    return found[:limit], following
 
 
 async def _find(store: Store, filters: Sequence[Filter], before: str | None, limit: int) -> list[Job]:

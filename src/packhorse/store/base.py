@@ -97,6 +97,15 @@ class Filter(Struct, frozen=True):
     created_from: float | None = None
     created_until: float | None = None
 
+    def matches(self, job: Job) -> bool:
+        mine = (job.tenant, job.user, job.status, job.plan.pipeline)
+        wanted = (self.tenant, self.user, self.status, self.pipeline)
+        return (
+            all(want is None or want == has for want, has in zip(wanted, mine, strict=True))
+            and (self.created_from is None or job.created_at >= self.created_from)
+            and (self.created_until is None or job.created_at < self.created_until)
+        )
+
     def ids(self) -> tuple[str | None, str | None]:
         """Ids between which the jobs lie: an id says when it was made, give or take the clock of who made it."""
         low = None if self.created_from is None else _id_at(self.created_from - SLACK)

@@ -13,6 +13,7 @@ from packhorse.cli.options import Chosen, JobId, Remote, Whole, resolve_job
 from packhorse.client import Client, Json
 from packhorse.core import json
 from packhorse.define.validation import list_some
+from packhorse.errors import InvalidInput
 from packhorse.plurals import counted
 from packhorse.schemas.jobs import ArtifactDocument
 from packhorse.web.widgets.formatting import milliseconds, percent, size
@@ -30,15 +31,25 @@ MOST_SHOWN = 1000  # characters of a result or of parameters
 MOST_LINES = 5000  # of a log that the server gives at a time
 
 
-def jobs(*, chosen: Chosen = Chosen(), count: bool = False, limit: Whole = 20, remote: Remote = Remote()) -> None:
+def jobs(
+    *,
+    chosen: Chosen = Chosen(),
+    search: str | None = None,
+    count: bool = False,
+    limit: Whole = 20,
+    remote: Remote = Remote(),
+) -> None:
     """List jobs, newest first.
 
     Args:
+        search: Only jobs found by this text: the beginning of an id or of a file name, a user, or name=value.
         count: Only print the number of jobs, counted up to 1000.
         limit: Maximum number of jobs to list.
     """
     with remote.client() as client:
-        page = client.count(**chosen.filters()) if count else client.list(**chosen.filters(), limit=limit)
+        if count and search:
+            raise InvalidInput("--count cannot be used with --search", field="search")
+        page = client.count(**chosen.filters()) if count else client.list(**chosen.filters(), q=search, limit=limit)
     if count:
         remote.print_one(page, f"{page['count']}{'+' if page['is_at_least'] else ''}")
         return

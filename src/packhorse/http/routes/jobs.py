@@ -47,6 +47,7 @@ CURSOR = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 Cursor = Annotated[str | None, QueryParameter(pattern=CURSOR, description="What an earlier page gave as `next`.")]
 WORDS = f"{', '.join(Status)}, or an app's own name for one of them."
 StatusWord = Annotated[str | None, QueryParameter(description=WORDS)]
+SearchText = Annotated[str, QueryParameter(max_length=200, description="A text to find jobs by, such as `order=7`.")]
 Lines = Annotated[int, QueryParameter(ge=1, le=5000)]
 Events = Annotated[int, QueryParameter(ge=1, le=1000)]
 
@@ -69,13 +70,18 @@ async def list_jobs(
     pipeline: FromQuery[str | None] = None,
     created_from: FromQuery[datetime | None] = None,
     created_until: FromQuery[datetime | None] = None,
+    q: SearchText = "",
     cursor: Cursor = None,
     limit: PageSize = 50,
 ) -> JobsPage:
-    """Jobs, newest first. `next` is the cursor of the next page."""
+    """Jobs, newest first. `next` is the cursor of the next page; with `q`, a page that has one may be short.
+
+    `q` finds jobs by id or its beginning (8 characters or more), by the beginning of a file name, by user, or by
+    `name=value` of the metadata and of the parameters that the pipeline declares with `search=`.
+    """
     meant = await services.catalog.read_status(status, pipeline, caller.app)
     wanted = Filter(None, user_id, meant, pipeline, view.seconds_of(created_from), view.seconds_of(created_until))
-    return await view.list_jobs(services, caller, wanted, cursor=cursor, limit=limit)
+    return await view.list_jobs(services, caller, wanted, q, cursor=cursor, limit=limit)
 
 
 @get("/jobs/count", scope="read", responses=error_responses())

@@ -34,6 +34,9 @@ from packhorse.web.widgets import formatting
 
 TIMES = ("created_from", "created_until")
 FILTERS = ("status", "pipeline", "user_id", *TIMES)
+LISTED = ("q", *FILTERS)
+"""What a list is asked with: bulk actions take no search text."""
+LONGEST = 200  # characters of a search text
 PAGE = 50
 
 VERBS = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
@@ -46,22 +49,24 @@ LEFT = {
 """Why a job was left as it is."""
 
 
-@get("/jobs", scope="read", query=(*FILTERS, "cursor"), include_in_schema=False)
+@get("/jobs", scope="read", query=(*LISTED, "cursor"), include_in_schema=False)
 async def jobs(request: Page) -> Response[bytes]:
-    query = {name: request.query_params.get(name) or None for name in FILTERS}
+    query = {name: request.query_params.get(name) or None for name in LISTED}
     cursor = request.query_params.get("cursor")
     services, caller = services_and_caller(request)
     wanted, wrong = await _read_filter(services.catalog, query)
     if cursor and not re.fullmatch(CURSOR, cursor):
         raise invalid("The query is not valid", [{"field": "cursor", "message": "It must be `next` of another page"}])
     rows: list[view.JobRow] = []
-    next, counts = None, {each: CountDocument(count=0, is_at_least=False) for each in Status}
+    next, counts = None, dict[Status, CountDocument]()
+    text = (query["q"] or "")[:LONGEST]
     if wanted is not None:
         try:
-            (rows, next), counts = await asyncio.gather(
-                view.job_rows(services, caller, wanted, cursor=cursor or None, limit=PAGE),
-                view.count_by_status(services, caller, wanted),
-            )
+            listed = view.job_rows(services, caller, wanted, text, cursor=cursor or None, limit=PAGE)
+            if text:  # how many there are, an index of terms does not know
+                rows, next = await listed
+            else:
+                (rows, next), counts = await asyncio.gather(listed, view.count_by_status(services, caller, wanted))
         except UnknownPipeline as error:
             wrong = {"pipeline": error.message}
     published = await services.catalog.all()
@@ -78,7 +83,7 @@ async def jobs(request: Page) -> Response[bytes]:
         mistakes=wrong,
         pipelines=[each.plan.pipeline for each in published],
         jobs=[_row(each) for each in rows],
-        count=_count_text(_all(counts) if chosen is None else counts[chosen], len(rows)),
+        count=_count_of(counts, chosen, len(rows), has_more=next is not None or bool(cursor)),
         next=next,
         is_filtered=any(query.values()),
         for_one=caller.user is not None,
@@ -109,8 +114,15 @@ class Tab(NamedTuple):
 
 
 def _tabs(counts: Mapping[Status, CountDocument], chosen: Status | None) -> list[Tab]:
-    each = [Tab(status, formatting.title(status), _count_text(counts[status]), status == chosen) for status in Status]
-    return [Tab(None, "All", _count_text(_all(counts)), chosen is None), *each]
+    numbers = {status: _count_text(found) for status, found in counts.items()}
+    each = [Tab(status, formatting.title(status), numbers.get(status, ""), status == chosen) for status in Status]
+    return [Tab(None, "All", _count_text(_all(counts)) if counts else "", chosen is None), *each]
+
+
+def _count_of(counts: Mapping[Status, CountDocument], chosen: Status | None, shown: int, *, has_more: bool) -> str:
+    if not counts:
+        return f"{shown}+" if has_more else str(shown)
+    return _count_text(_all(counts) if chosen is None else counts[chosen], shown)
 
 
 def _all(counts: Mapping[Status, CountDocument]) -> CountDocument:

@@ -11,7 +11,7 @@ function tell() {
   every.hidden = false;
   every.checked = count > 0 && count === rows().length;
   every.indeterminate = count > 0 && count < rows().length;
-  const all = document.getElementById("all").checked;
+  const all = Boolean(document.getElementById("all")?.checked);
   picked.textContent = all ? "All jobs selected:" : `${count} selected:`;
 }
 
