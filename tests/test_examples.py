@@ -41,6 +41,7 @@ def test_four_apps_do_their_work_on_one_packhorse_though_their_workers_are_kille
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.release  # four apps survive it above
 def test_a_job_survives_its_killed_worker_and_has_the_right_result(tmp_path: Path) -> None:
     output = run_example("worker_crash", tmp_path, limit=60)
 

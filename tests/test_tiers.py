@@ -16,10 +16,10 @@ from tests.tiers import CLUSTER, NOT_QUICK, STORES, TESTS, Tier, catching, sampl
 class Item:
     """As much of a collected test as the choice of a tier looks at."""
 
-    def __init__(self, path: str, store: str | None = None, marks: Iterable[str] = ()) -> None:
+    def __init__(self, path: str, store: str | None = None, marks: Iterable[str] = (), objects: str = "") -> None:
         self.path = TESTS / path
         self.nodeid = f"tests/{path}::test_it[{store}]"
-        self.callspec = SimpleNamespace(params={"place": store} if store else {})
+        self.callspec = SimpleNamespace(params={"place": store, "objects": objects} if store else {})
         self._marks = frozenset(marks)
 
     def get_closest_marker(self, name: str) -> str | None:
@@ -67,6 +67,14 @@ def test_the_contract_runs_on_every_store_and_on_a_cluster_if_marked() -> None:
 
     assert before_a_merge("contract/test_store_keys.py", everywhere) == [*STORES]
     assert before_a_merge("contract/test_store_keys.py", everywhere, "cluster") == everywhere
+
+
+def test_stores_meet_a_folder_and_buckets_meet_sqlite_before_a_merge() -> None:
+    def is_late(store: str, objects: str) -> bool:
+        return tier_of(cast(Any, Item("contract/test_publish.py", store, (), objects)), [*STORES]) is Tier.ALL
+
+    assert [store for store in ("model", *STORES) if is_late(store, "folder")] == []
+    assert [store for store in ("model", *STORES) if is_late(store, "s3")] == ["model", "postgresql", "redis"]
 
 
 def test_a_test_that_only_a_cluster_has_runs_there() -> None:

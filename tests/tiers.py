@@ -4,7 +4,8 @@ The contract suite proves every guarantee on every store. So before a merge,
 
 - code above the store is tested on SQLite, and on the other stores where a test is marked `every_store`;
 - a journey, which takes real processes through one fault, runs on one store; all journeys together cover every store;
-- the contract runs on Redis Cluster where a test is marked `cluster`: it differs from Redis in how keys are spread.
+- the contract runs on Redis Cluster where a test is marked `cluster`: it differs from Redis in how keys are spread;
+- what takes a store and an object store runs on every store beside a folder, and on every object store beside SQLite.
 
 Before a release everything runs on everything, and Hypothesis tries five times as many examples. A test marked
 `release` runs only then.
@@ -15,7 +16,7 @@ A test that a seeded bug names, with its parameters, always runs before a merge:
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,8 @@ TESTS = Path(__file__).parent
 
 STORES = ("sqlite", "postgresql", "redis")
 CLUSTER = "redis+cluster"
+OTHER_STORES = frozenset({"model", "postgresql", "redis", CLUSTER})
+BUCKETS = frozenset({"s3", "gcs"})
 
 ABOVE_THE_STORE = frozenset({"cli", "http", "jobs", "web", "test_runtime.py"})
 """Where tests use a store through its contract."""
@@ -100,7 +103,12 @@ def examples(most: int) -> int:
 
     Each run tries others, so that a day of runs tries more than one long run does.
     """
-    return most if not _wanted or _wanted[-1] is Tier.ALL else most // 5
+    return most if is_release() else most // 5
+
+
+def is_release() -> bool:
+    """Whether everything runs, at full length."""
+    return not _wanted or _wanted[-1] is Tier.ALL
 
 
 def sampled(parameters: Iterable[Any], count: int = 1) -> list[Any]:
@@ -129,8 +137,12 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def tier_of(item: pytest.Item, stores: list[str]) -> Tier:
     """The first tier that runs this test, of which there is one for each of these stores."""
-    store = _store(item)
-    is_late = item.get_closest_marker("release") or (store and not _runs_before_a_merge(item, store, stores))
+    store, words = _store(item), {*_words(item)}
+    is_late = (
+        item.get_closest_marker("release")
+        or (store and not _runs_before_a_merge(item, store, stores))
+        or (BUCKETS & words and OTHER_STORES & words)
+    )
     if is_late and item.nodeid not in catching():
         return Tier.ALL
     return Tier.QUICK if store in (None, "sqlite") and _is_quick(item) else Tier.TEST
@@ -175,6 +187,10 @@ def _without_store(item: pytest.Item) -> str:
 def _is_quick(item: pytest.Item) -> bool:
     name = item.path.relative_to(TESTS).as_posix()
     return name.startswith(QUICK) and name not in NOT_QUICK and "s3" not in _parameters(item)
+
+
+def _words(item: pytest.Item) -> Iterator[str]:
+    return (each for each in _parameters(item) if isinstance(each, str))
 
 
 def _parameters(item: pytest.Item) -> tuple[Any, ...]:

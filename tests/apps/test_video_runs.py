@@ -170,6 +170,7 @@ def _messages(channel: Any, name: str) -> Iterator[dict[str, Any]]:
             yield json.loads(message["data"])
 
 
+@pytest.mark.release  # a worker of its own
 def test_a_processor_whose_weights_nobody_fetched_is_refused_at_submit(
     tmp_path_factory: pytest.TempPathFactory, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from packhorse.cli.registry import COMMANDS
 from tests.cli.conftest import Tell
 from tests.cli.house import PACKHORSE, Dev, House
 from tests.http.processes import until
+from tests.tiers import sampled
 
 NOBODY = "http://127.0.0.1:1"
 """A port at which nothing listens."""
@@ -96,7 +97,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "offered"), NAMES, ids=[" ".join(words) for words, _ in NAMES])
+@pytest.mark.parametrize(("words", "offered"), sampled(NAMES, 3), ids=[" ".join(words) for words, _ in NAMES])
 def test_bash_asks_the_server_for_names(script: Path, shared: Dev, words: list[str], offered: list[str]) -> None:
     def names() -> list[str]:
         return sorted(completed(script, *words, url=shared.url))

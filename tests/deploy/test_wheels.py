@@ -44,16 +44,25 @@ def source(folder: Path) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """An environment without packhorse, and the wheels of packhorse and of all apps for its pip."""
-    installed = Installed(tmp_path_factory.mktemp("wheels"))
-    for app in APPS:
-        build_wheel(ROOT / "apps" / app, installed.wheels)
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the wheels of packhorse and of all apps."""
+    folder = tmp_path_factory.mktemp("wheels")
+    for project in (ROOT, *(ROOT / "apps" / app for app in APPS)):
+        build_wheel(project, folder)
+    return folder
+
+
+@pytest.fixture
+def installed(tmp_path: Path, wheels: Path) -> Installed:
+    """An environment without packhorse, and all wheels for its pip."""
+    installed = Installed(tmp_path)
+    for wheel in wheels.glob("packhorse_*.whl"):
+        shutil.copy(wheel, installed.wheels)
     return installed
 
 
-def test_the_wheel_of_packhorse_contains_packhorse_and_nothing_else(installed: Installed) -> None:
-    [wheel] = installed.wheels.glob("packhorse-*.whl")
+def test_the_wheel_of_packhorse_contains_packhorse_and_nothing_else(wheels: Path) -> None:
+    [wheel] = wheels.glob("packhorse-*.whl")
 
     assert content(wheel) == source(ROOT / "src" / "packhorse")
     assert {"packhorse/sample.py", "packhorse/web/static/vendor/idiomorph.esm.js"} <= content(wheel)
@@ -79,8 +88,8 @@ def test_a_clone_without_the_libraries_of_the_pages_builds_nothing_and_says_what
 
 
 @pytest.mark.parametrize("app", APPS)
-def test_the_wheel_of_an_app_contains_its_code_and_its_data(installed: Installed, app: str) -> None:
-    [wheel] = installed.wheels.glob(f"packhorse_{app}-*.whl")
+def test_the_wheel_of_an_app_contains_its_code_and_its_data(wheels: Path, app: str) -> None:
+    [wheel] = wheels.glob(f"packhorse_{app}-*.whl")
 
     assert content(wheel) == source(ROOT / "apps" / app / f"packhorse_{app}")
     if app == "video":
@@ -88,9 +97,9 @@ def test_the_wheel_of_an_app_contains_its_code_and_its_data(installed: Installed
 
 
 @pytest.mark.parametrize("app", APPS)
-def test_an_app_has_the_version_of_packhorse_and_depends_on_it(installed: Installed, app: str) -> None:
-    [core] = installed.wheels.glob("packhorse-*.whl")
-    [wheel] = installed.wheels.glob(f"packhorse_{app}-*.whl")
+def test_an_app_has_the_version_of_packhorse_and_depends_on_it(wheels: Path, app: str) -> None:
+    [core] = wheels.glob("packhorse-*.whl")
+    [wheel] = wheels.glob(f"packhorse_{app}-*.whl")
 
     assert metadata(core)["Version"] == metadata(wheel)["Version"] == VERSION
     assert f"packhorse=={VERSION}" in (metadata(wheel).get_all("Requires-Dist") or [])
@@ -107,6 +116,7 @@ def test_every_app_is_a_project_of_its_own() -> None:
     assert {project(ROOT / "apps" / app)["name"] for app in APPS} == {f"packhorse-{app}" for app in APPS}
 
 
+@pytest.mark.release  # builds and installs five wheels
 def test_packhorse_alone_brings_no_app_and_the_extras_bring_theirs(installed: Installed) -> None:
     modules = "import pkgutil; print([each.name for each in pkgutil.iter_modules() if 'packhorse' in each.name])"
     places = "; ".join(

@@ -80,6 +80,7 @@ def test_find_stages_that_are_not_safe_to_repeat(tmp_path: Path) -> None:
     assert ran.out.count("1 passed") == 1
 
 
+@pytest.mark.release  # tests/cli/test_schedules.py has its commands
 def test_schedule(tmp_path: Path) -> None:
     ran = run("docs/howto/schedule.md", folder=tmp_path)
 
@@ -88,6 +89,7 @@ def test_schedule(tmp_path: Path) -> None:
     assert "completed" in ran.out
 
 
+@pytest.mark.release  # tests/deploy/test_compose.py and tests/journey/test_hosts.py show it, without its commands
 def test_scale_out(tmp_path: Path) -> None:
     """On PostgreSQL and a bucket, with three workers."""
     place = seaweed.running().place()

@@ -47,6 +47,7 @@ async def with_database(server: Postgres) -> None:
     await connection.close()
 
 
+@pytest.mark.release  # slow, and seldom changed
 def test_postgresql(servers: tuple[Postgres, Postgres], tmp_path: Path) -> None:
     db, other = servers
     path = {"PATH": f"{db._programs}:{newcomer()['PATH']}"}
@@ -73,6 +74,7 @@ def cache() -> Iterator[Valkey]:
     server.remove()
 
 
+@pytest.mark.release  # slow, and seldom changed
 def test_redis(cache: Valkey, tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()

@@ -47,6 +47,7 @@ def test_sixty_seconds(installed: Installed, tmp_path: Path) -> None:
     assert "completed" in ran.out.splitlines()[-1]
 
 
+@pytest.mark.release  # each command has tests in tests/cli; the README runs before a merge
 def test_five_minutes(installed: Installed, tmp_path: Path) -> None:
     installed.install()
 

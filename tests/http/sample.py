@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated, Literal
 
 from packhorse import Accepts, App, Choices, Context, File, Params, Permanent, Secret, needs
@@ -59,6 +60,7 @@ def words(ctx: Context, p: Split) -> list[File]:
 class Hold(Params):
     seconds: float = 0.0
     lines: int = 0
+    gate: str = ""
 
 
 hold = app.pipeline("hold", Hold)
@@ -68,6 +70,8 @@ hold = app.pipeline("hold", Hold)
 def wait(ctx: Context, p: Hold) -> float:
     for i in range(p.lines):
         print("line", i)
+    while p.gate and not Path(p.gate).exists():
+        time.sleep(0.02)
     steps = max(1, round(p.seconds / 0.05))
     for i in range(steps):
         ctx.progress(i + 1, steps, f"step {i + 1}")

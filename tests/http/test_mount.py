@@ -28,14 +28,14 @@ from tests.http.processes import LIMIT, Place, is_taken, until, working
 from tests.servers.ports import free_port
 
 MOUNTS = [
-    ("starlette", "uvicorn", "/carrier"),
+    pytest.param(("starlette", "uvicorn", "/carrier"), marks=pytest.mark.release),
     ("fastapi", "uvicorn", "/carrier"),
     pytest.param(("litestar", "uvicorn", "/carrier"), marks=pytest.mark.release),
     ("nested", "uvicorn", "/a/b"),
     pytest.param(("starlette", "granian", "/api"), marks=pytest.mark.release),
     ("litestar", "granian", "/api"),  # as our own paths begin
     pytest.param(("none", "uvicorn", ""), marks=pytest.mark.release),
-    ("none", "granian", ""),
+    pytest.param(("none", "granian", ""), marks=pytest.mark.release),
 ]
 
 

@@ -17,9 +17,10 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance, response
 from packhorse.client import Client
 from tests.http.processes import Place, Server, served, until, working
 from tests.http.unserved import blueprint
+from tests.tiers import examples
 
-EXAMPLES = 10
-"""Of each sort for each operation: the whole takes about half a minute."""
+EXAMPLES = examples(15)
+"""Of each sort for each operation."""
 
 
 def without_keys(told: dict[str, Any]) -> dict[str, Any]:

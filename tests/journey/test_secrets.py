@@ -39,7 +39,7 @@ def looked_for() -> set[str]:
     return {"canary"} | pieces | {text[i : i + 8] for text in encoded + urlsafe for i in range(len(text) - 7)}
 
 
-SEEN = re.compile("|".join(map(re.escape, sorted(looked_for()))).encode(), re.IGNORECASE)
+SOUGHT = sorted(piece.lower().encode() for piece in looked_for())
 
 
 @pytest.fixture(params=PLACES)
@@ -118,8 +118,8 @@ async def test_a_worker_without_the_key_says_that_it_cannot_read_the_secret(site
 
 
 def leaks(said: str | bytes) -> list[bytes]:
-    data = said.encode() if isinstance(said, str) else said
-    return [data[max(0, found.start() - 40) : found.end() + 20] for found in SEEN.finditer(data)]
+    data = (said.encode() if isinstance(said, str) else said).lower()
+    return [data[max(0, at - 40) : at + 40] for piece in SOUGHT if (at := data.find(piece)) >= 0]
 
 
 async def everything_told(http: httpx2.AsyncClient, job_id: str) -> str:

@@ -69,6 +69,7 @@ def test_a_bug_that_is_put_back_is_found(bug: str) -> None:
     assert "LAB:" not in said
 
 
+@pytest.mark.release  # a tool of the simulation
 def test_a_failing_run_is_made_smaller_and_replays() -> None:
     bug = ("--bug", "execute-after-a-failed-claim")
 
