@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from playwright.sync_api import Page
+
 from packhorse.client import Client
 from tests.http.conftest import run
 from tests.http.processes import Place, Server, until
@@ -33,6 +35,11 @@ HOSTILE = (
 def shown(folder: Path, **settings: Any) -> Iterator[Server]:
     with run(Place(folder, app=str(SAMPLE), **settings)) as server:
         yield server
+
+
+def open_all(page: Page) -> None:
+    """Everything that is folded up."""
+    page.evaluate("for (const each of document.querySelectorAll('main details')) each.open = true")
 
 
 class Gated:

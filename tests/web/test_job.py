@@ -15,7 +15,7 @@ from packhorse.client import Client
 from tests.http.processes import ROOT, Server, until
 from tests.tiers import sampled
 from tests.web.browser import check_access, person
-from tests.web.shown import HOSTILE, LOOKS, Gated, shown
+from tests.web.shown import HOSTILE, LOOKS, Gated, open_all, shown
 
 BOX = "document.getElementById('log-box')"
 
@@ -122,8 +122,10 @@ def test_a_failed_one_says_why_and_is_retried_from_a_stage(page: Page, client: C
     expect(page.locator("#error")).to_have_text("NO_LUCK in finish_up: It is broken.")
 
     mend.touch()
-    page.get_by_label("Retry").select_option("from finish_up")
-    page.get_by_role("button", name="Retry").click()
+    expect(page.get_by_role("button", name="Retry from finish_up")).to_be_visible()
+    page.get_by_text("More", exact=True).click()
+    page.get_by_label("Run again").select_option("from finish_up")
+    page.get_by_role("button", name="Run again").click()
 
     expect(page.locator(".said")).to_have_text("Retry started (run 2).")
     expect(page.locator("h1 .status")).to_contain_text("completed")
@@ -167,8 +169,9 @@ def test_what_is_refused_is_said_where_it_was_asked(page: Page, client: Client, 
     page.goto(f"/jobs/{job.id}")
     client.delete(client.wait(client.submit("add", {"a": 1}, user="ann")["job_id"])["job_id"])
 
+    page.get_by_text("More", exact=True).click()
     page.evaluate("document.querySelector('#from').options[0].value = 'nowhere'")
-    page.get_by_role("button", name="Retry").click()
+    page.get_by_role("button", name="Run again").click()
 
     expect(page.get_by_role("alert")).to_contain_text("There is no stage")
     expect(page).to_have_url(f"{client.url}/jobs/{job.id}")
@@ -179,10 +182,12 @@ def test_it_is_deleted_after_a_question(page: Page, client: Client, tmp_path: Pa
     job.ends()
     page.goto(f"/jobs/{job.id}")
 
+    page.get_by_text("More", exact=True).click()
     page.get_by_role("link", name="Delete").click()
     expect(page.locator("main")).to_contain_text(job.id)
     check_access(page)
     page.get_by_role("link", name="Cancel").click()
+    page.get_by_text("More", exact=True).click()
     page.get_by_role("link", name="Delete").click()
     page.get_by_role("button", name="Delete 1 job").click()
 
@@ -194,6 +199,7 @@ def test_its_result_is_promoted(page: Page, client: Client, running: Server) -> 
     job = client.wait(client.submit("media", {}, user="ann")["job_id"])
     page.goto(f"/jobs/{job['job_id']}")
 
+    page.get_by_text("More", exact=True).click()
     page.get_by_role("button", name="Promote").click()
 
     expect(page.locator(".said")).to_have_text("7 files promoted.")
@@ -206,13 +212,17 @@ def test_the_log_is_searched_and_shown_of_one_stage(page: Page, client: Client, 
     page.goto(f"/jobs/{job.id}")
     expect(page.locator("#log li:visible")).to_have_count(13)
 
-    page.get_by_label("Search").fill("PREPARING 1")
-    expect(page.locator("#log li:visible")).to_have_count(3)
-    expect(page.locator("#matches")).to_have_text("3 of 13 lines")
+    search = page.get_by_role("searchbox", name="Search")
+    search.fill("PREPARING 1")
+    expect(page.locator("#log li")).to_have_count(3)
+    expect(page.locator("#found")).to_have_text("3 lines")
+    search.fill("")
+    page.get_by_role("search").get_by_label("Stage").select_option("finish_up")
 
-    page.get_by_role("navigation", name="Log of").get_by_role("link", name="finish_up").click()
     expect(page.locator("#log .line")).to_have_text(["finishing"])
-    expect(page).to_have_url(f"{client.url}/jobs/{job.id}?stage=finish_up#log-title")
+    expect(page).to_have_url(f"{client.url}/jobs/{job.id}?stage=finish_up")
+    page.reload()
+    expect(page.locator("#log .line")).to_have_text(["finishing"])
 
     whole = page.request.get(f"/jobs/{job.id}/log.txt")
     assert whole.headers["content-type"].startswith("text/plain")
@@ -228,15 +238,20 @@ def test_the_log_is_followed_and_only_its_end_is_kept_in_view(page: Page, client
     page.goto(f"/jobs/{job.id}")
     expect(page.locator("#log li")).to_have_count(300)
 
+    until(lambda: page.evaluate(f"{BOX}.scrollTop + {BOX}.clientHeight >= {BOX}.scrollHeight - 1"), 30)
+    page.evaluate(f"{BOX}.scrollTop = 0")
+    latest = page.get_by_role("button", name="Jump to latest")
+    expect(latest).to_be_visible()
+
     job.open(1)
 
     expect(page.locator("#log li").last).to_contain_text("finishing")
-    until(lambda: page.evaluate(f"{BOX}.scrollTop + {BOX}.clientHeight >= {BOX}.scrollHeight - 1"), 30)
-    page.get_by_label("Follow").uncheck()
-    page.evaluate(f"{BOX}.scrollTop = 0")
+    assert page.evaluate(f"{BOX}.scrollTop") == 0
+    latest.click()
+    expect(latest).to_be_hidden()
+    assert page.evaluate(f"{BOX}.scrollTop + {BOX}.clientHeight >= {BOX}.scrollHeight - 1")
     job.ends()
     expect(page.locator("h1 .status")).to_contain_text("completed")
-    assert page.evaluate(f"{BOX}.scrollTop") == 0
 
 
 def test_what_takes_its_time_has_an_estimate_from_runs_before(page: Page, client: Client, tmp_path: Path) -> None:
@@ -301,8 +316,7 @@ def test_it_can_be_used_by_everybody(
     with person(browser, running.url, **LOOKS[look]) as page:
         for path in (active.id, failed, made, f"{made}/share", f"{made}/delete"):
             page.goto(f"/jobs/{path}")
-            for each in page.locator("main details > summary").all():
-                each.click()
+            open_all(page)
             check_access(page)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

@@ -13,7 +13,7 @@ from tests.http.processes import Server, until
 from tests.tiers import sampled
 from tests.web.browser import person
 from tests.web.sample import HOSTILE as FILES
-from tests.web.shown import HOSTILE, shown
+from tests.web.shown import HOSTILE, open_all, shown
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +39,13 @@ def test_files_are_loaded_when_they_are_looked_at(page: Page, made: str) -> None
     page.on("request", lambda request: asked.append(request.url))
     page.goto(f"/jobs/{made}")
     expect(page.locator("details.preview")).to_have_count(7)
-    assert not [url for url in asked if "/artifacts/" in url]
+    expect(page.locator("#card img")).to_have_js_property("naturalWidth", 8)  # the first file of the result
+    artifacts = f"{page.url.replace('/jobs', '/api/v1/jobs')}/artifacts/draw"
+    assert {url for url in asked if "/artifacts/" in url} == {f"{artifacts}/picture.png"}
 
-    image = preview(page, "picture.png").locator("img")
+    expect(preview(page, "notes.txt").locator("pre")).to_be_visible()
 
-    expect(image).to_be_visible()
-    expect(image).to_have_js_property("naturalWidth", 8)
-    assert [url for url in asked if "/artifacts/" in url] == [
-        f"{page.url.replace('/jobs', '/api/v1/jobs')}/artifacts/draw/picture.png"
-    ]
+    assert {url for url in asked if "/artifacts/" in url} == {f"{artifacts}/picture.png", f"{artifacts}/notes.txt"}
 
 
 def test_sound_is_played(page: Page, made: str) -> None:
@@ -130,8 +128,7 @@ def test_what_people_write_is_shown_as_they_wrote_it(
         for job in ended:
             page.goto(f"/jobs/{job['job_id']}")
             expect(page.locator(".facts")).to_contain_text(text)
-            for each in page.locator("main details > summary").all():
-                each.click()
+            open_all(page)
             expect(page.locator("main")).to_contain_text(text)
             page.goto(f"/jobs/{job['job_id']}/delete")
             expect(page.locator("main")).to_contain_text(text)

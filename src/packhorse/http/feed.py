@@ -91,6 +91,12 @@ class Watcher:
                 return None
         return self._waiting.popleft() if self._waiting else None
 
+    def drain(self) -> list[Moved]:
+        """All changes that are there now."""
+        found = list(self._waiting)
+        self._waiting.clear()
+        return found
+
     def put(self, moved: Moved) -> None:
         if len(self._waiting) == WAITING:
             self.is_behind = True

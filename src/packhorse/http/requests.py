@@ -55,6 +55,7 @@ PageSize = Annotated[int, QueryParameter(ge=1, le=200)]
 """Items per page."""
 Number = Annotated[int, QueryParameter(ge=0, le=LARGEST)]
 """Of an event or a line."""
+MaybeNumber = Annotated[int | None, QueryParameter(ge=0, le=LARGEST)]
 QUERY = "query"
 """Route option with the parameter names, for a route that reads its query itself."""
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from packhorse.auth import access
 from packhorse.auth.access import Caller
-from packhorse.core.models import Artifact, Job
+from packhorse.core.models import Artifact, Job, Task, TaskId
 from packhorse.core.plan import Status
 from packhorse.define.validation import NOT_VALID, NUL, FieldError, invalid, list_some, quote_short
 from packhorse.errors import InvalidInput, JobNotFound, UnknownPipeline
@@ -32,6 +32,13 @@ from packhorse.schemas.operations import PipelineDocument, pipeline_to_json
 from packhorse.schemas.progress import Reported, duration_ms, iso, job_percent
 from packhorse.store.base import Filter, Line, Store
 
+LOG_WINDOW = 5000
+"""Line numbers of a log that are read at once while lines are looked for."""
+LOG_WINDOWS = 4
+"""How many of these one request reads: the next one continues where it stopped."""
+ATTEMPT_EVENTS = 20_000
+"""Events of a job, the newest, in which the attempts of one element are looked for."""
+EVENTS_PAGE = 5000
 MOST_COUNTED = 1000
 """Jobs of a filter are counted no further than this: a page says 1,000+."""
 
@@ -219,17 +226,124 @@ async def artifacts(services: Services, caller: Caller, job: Job) -> list[job_sc
 
 def files_of(job: Job, results: job_schemas.Results) -> list[Artifact]:
     """What the stages have made so far."""
-    return [
-        made
-        for plan in job.plan.stages
-        for one in job_schemas.results_of_stage(results, plan.name)
-        for made in one.artifacts
-    ]
+    return list(chain.from_iterable(files_by_stage(job, results).values()))
+
+
+def files_by_stage(job: Job, results: job_schemas.Results) -> dict[str, list[Artifact]]:
+    """Of the stages that have made any, in the order of the graph and of their elements."""
+    found: dict[str, list[Artifact]] = {plan.name: [] for plan in job.plan.stages}
+    for at in sorted(results):
+        found.setdefault(at.stage, []).extend(results[at].artifacts)
+    return {name: made for name, made in found.items() if made}
+
+
+async def stage_files(services: Services, job: Job, stage: str) -> list[Artifact]:
+    """Raises InvalidInput for a stage that the job does not have."""
+    check_stage(job, stage)
+    return files_by_stage(job, (await services.store.results([job.id])).get(job.id, {})).get(stage, [])
+
+
+class LogQuery(Struct, frozen=True):
+    """Which lines of a log are wanted: all, unless it says something."""
+
+    stage: str | None = None
+    element: int | None = None
+    text: str = ""
+    """They contain it, in small or capital letters."""
+
+    def matches(self, line: Line) -> bool:
+        return (
+            self.stage in (None, line.task.stage)
+            and self.element in (None, line.task.element)
+            and self.text.casefold() in line.text.casefold()
+        )
+
+
+async def find_lines(
+    services: Services, job: Job, wanted: LogQuery, *, before: int | None = None, limit: int
+) -> tuple[list[Line], int | None]:
+    """The newest lines with a smaller number than ``before``, in order; and where to continue, None at the beginning.
+
+    It may find fewer lines than there are: one call looks at a bounded part of the log.
+    """
+    check_stage(job, wanted.stage)
+    store, found = services.store, list[Line]()
+    oldest, newest = await store.lines(job.id, limit=1), await store.lines(job.id, limit=1, newest=True)
+    if not oldest or not newest:
+        return [], None
+    first = oldest[0].n
+    at = newest[-1].n + 1 if before is None else min(before, newest[-1].n + 1)
+    window = LOG_WINDOW if wanted.text or wanted.stage or wanted.element is not None else limit
+    for _ in range(LOG_WINDOWS):
+        start = max(first, at - window)
+        if start >= at or len(found) >= limit:
+            break
+        page = await store.lines(job.id, after=start - 1, limit=at - start, stage=wanted.stage)
+        found = [line for line in page if line.n < at and wanted.matches(line)] + found
+        at = start
+    if len(found) > limit:
+        return found[-limit:], found[-limit].n
+    return found, at if at > first else None
+
+
+class ElementPage(Struct, frozen=True):
+    """One element of a stage, or the one task of a stage that has no elements."""
+
+    stored: Job
+    stage: str
+    element: int
+    task: Task
+    attempts: Sequence[Mapping[str, object]]
+    """Its events of all runs, in order."""
+    is_cut: bool
+    """There were more events than were looked at."""
+    lines: Sequence[Line]
+    earlier: int | None
+    """Whether there may be more lines, see `find_lines`."""
+    files: Sequence[Artifact]
+    value: bytes | None
+    """The result, as JSON."""
+
+
+async def element_page(
+    services: Services, caller: Caller, job_id: str, stage: str, element: int, *, lines: int
+) -> ElementPage:
+    """Raises JobNotFound, and InvalidInput for a stage or an element that the job does not have."""
+    job = await services.job(caller, job_id)
+    check_stage(job, stage)
+    at = TaskId(stage, element)
+    task = job.task(at)
+    if task is None:
+        count = len(job.stage(stage).tasks or ())
+        raise InvalidInput(f"Stage {stage} has {count} elements, numbered from 0.", field="element")
+    events, after = list[Mapping[str, object]](), max(0, job.events - ATTEMPT_EVENTS)
+    is_cut = after > 0
+    while page := await services.store.events(job.id, after=after, limit=EVENTS_PAGE):
+        told = [event for event in page if event.data.get("stage") == stage and event.data.get("element", 0) == element]
+        events += [job_details.event_to_json(event) for event in told]
+        after = page[-1].n
+        if len(page) < EVENTS_PAGE:
+            break
+    found, earlier = await find_lines(services, job, LogQuery(stage, element), limit=lines)
+    result = (await services.store.results([job.id])).get(job.id, {}).get(at)
+    return ElementPage(
+        job,
+        stage,
+        element,
+        task,
+        events,
+        is_cut,
+        found,
+        earlier,
+        () if result is None else result.artifacts,
+        None if result is None or result.files else result.value,
+    )
 
 
 class JobPage(Struct, frozen=True):
     """Everything that a page of one job shows."""
 
+    stored: Job
     job: job_schemas.JobDocument
     reasons: Sequence[ReasonDocument]
     estimate: EstimateDocument
@@ -237,7 +351,10 @@ class JobPage(Struct, frozen=True):
     lines: Sequence[job_details.LineDocument]
     last_line: int
     series: Sequence[job_details.SeriesDocument]
-    artifacts: Sequence[job_schemas.ArtifactDocument]
+    files: Mapping[str, Sequence[Artifact]]
+    """By stage, of those that have made any."""
+    final: Sequence[Artifact]
+    """The files of the result of a completed job."""
     needs: Mapping[str, Sequence[str]]
     """For each stage, the stages it waits for."""
     destinations: Sequence[str]
@@ -255,8 +372,8 @@ async def job_page(
     job = access.job(caller, None if found is None else found.job, job_id)
     assert found is not None
     check_stage(job, stage)
-    files = files_of(job, found.results)
     return JobPage(
+        job,
         job_schemas.job_to_json(job, found.spec, found.results, found.progress),
         await _explain(services, job, services.fleet.value),
         await _estimate(services, job, found.progress),
@@ -264,7 +381,8 @@ async def job_page(
         [job_details.line_to_json(each) for each in found.lines],
         found.last_line,
         job_details.usage_to_json(found.samples),
-        [job_schemas.artifact_to_json(each) for each in files],
+        files_by_stage(job, found.results),
+        job_schemas.final_files(job, found.results),
         {plan.name: [need.stage for need in plan.needs] for plan in job.plan.stages},
         destinations(services, caller, job, found.results),
     )

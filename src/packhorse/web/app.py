@@ -19,6 +19,7 @@ from packhorse.web.pages import (
     docs,
     failures,
     job,
+    job_parts,
     jobs,
     keys,
     login,
@@ -35,7 +36,7 @@ KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", 
 
 Known = Annotated[str | None, HeaderParameter(name="If-None-Match")]
 
-MODULES = (operations, jobs, new_job, job, public_job, schedules, schedule_form, failures, keys, login)
+MODULES = (operations, jobs, new_job, job, job_parts, public_job, schedules, schedule_form, failures, keys, login)
 
 PAGES = Router(
     "/", route_handlers=[route for each in MODULES for route in each.ROUTES], exception_handlers={Exception: error_page}

@@ -5,118 +5,152 @@ Cancel, retry, promote, delete and share are a form each, and the use case decid
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery
 
 from packhorse.auth import access
+from packhorse.core.models import Artifact, Job
 from packhorse.errors import InvalidInput, PackhorseError
+from packhorse.http.requests import MaybeNumber
 from packhorse.jobs import actions, keys, view
+from packhorse.jobs.view import LogQuery
 from packhorse.plurals import counted
+from packhorse.schemas.job_details import line_to_json
 from packhorse.web.forms import form
-from packhorse.web.render import HEADERS, Page, redirect, render_page, sentence, services_and_caller
-from packhorse.web.widgets import formatting
+from packhorse.web.render import Page, redirect, render_page, sentence, services_and_caller
+from packhorse.web.widgets import formatting, stages
 from packhorse.web.widgets import job as widgets
 
-LINES = 500  # of the log that are shown: the last ones
+LINES = 300  # of the log that are shown: the last ones, or those around one that was named
 EVENTS = 1000  # that are looked at to tell when what ran; of these the newest are listed
 LISTED = 200
-TEXT = 65_536  # characters of a value that are shown; a result may be four times as large
-PAGE = 5000  # lines of the whole log asked for at a time
+FINAL = 6  # files of the result that are listed beside it
+INLINE = 8  # files of a stage that are listed at once; more are loaded when somebody opens them
+FAILED = 50  # failed elements of a stage that are linked
 
 FAILED_ELEMENTS = "failed elements"  # what a retry names in place of a stage: no stage can have a blank in its name
 ENDED = ("completed", "failed", "cancelled")
-PREVIEWED = 20 * 1024**2  # bytes of an image that a browser is made to load at once
-
-KINDS = {
-    "image/gif": "image",
-    "image/jpeg": "image",
-    "image/png": "image",
-    "image/webp": "image",
-    "application/json": "json",
-    "application/xml": "text",
-    "application/javascript": "text",
-    "application/x-yaml": "text",
-    "application/yaml": "text",
-    "image/svg+xml": "text",
-}
-"""How a file is shown: what could carry a script, as the text it is."""
 LASTING = {"1h": "1 hour", "1d": "1 day", "7d": "1 week", "30d": "30 days"}
 """How long a link for an end user can work."""
 USUAL = "1d"
-PLAYED = ("audio/flac", "audio/mpeg", "audio/ogg", "audio/wav", "audio/x-wav", "video/mp4", "video/webm")
 
 
 @get("/jobs/{job_id:str}", scope="read", include_in_schema=False)
-async def job(request: Page, job_id: FromPath[str], stage: FromQuery[str | None] = None) -> Response[bytes]:
-    """With ``stage``, only what that one has printed."""
-    return await _job_page(request, job_id, stage)
+async def job(
+    request: Page,
+    job_id: FromPath[str],
+    stage: FromQuery[str | None] = None,
+    element: FromQuery[str | None] = None,
+    q: FromQuery[str | None] = None,
+    line: MaybeNumber = None,
+    before: MaybeNumber = None,
+) -> Response[bytes]:
+    """With ``stage``, ``element`` and ``q``, only such lines of its log; with ``line``, those around one."""
+    number = int(element) if element and element.isascii() and element.isdigit() and len(element) < 10 else None
+    return await _job_page(request, job_id, Lines(LogQuery(stage or None, number, q or ""), line, before))
 
 
-@get("/jobs/{job_id:str}/log.txt", scope="read", include_in_schema=False)
-async def whole_log(request: Page, job_id: FromPath[str], stage: FromQuery[str | None] = None) -> Response[bytes]:
-    """All that is kept of it, as plain text. That is a bounded size."""
-    services, caller = services_and_caller(request)
-    found = await services.job(caller, job_id)
-    after: int | None = 0
-    texts: list[str] = []
-    while after is not None:
-        lines, after = await view.log_lines(services, found, after=after, stage=stage, limit=PAGE)
-        texts += [each.text.rstrip("\n") + "\n" for each in lines]
-    return Response("".join(texts).encode(), media_type="text/plain; charset=utf-8", headers=HEADERS)
+class Lines(NamedTuple):
+    """Which lines of the log a page shows; the newest, unless it says something else."""
+
+    wanted: LogQuery = LogQuery()
+    line: int | None = None
+    before: int | None = None
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        wanted = self.wanted
+        return {"stage": wanted.stage, "element": wanted.element, "q": wanted.text, "line": self.line}
 
 
 async def _job_page(
-    request: Page, job_id: str, stage: str | None = None, *, refused: str = "", status: int = 200
+    request: Page, job_id: str, lines: Lines = Lines(), *, refused: str = "", status: int = 200
 ) -> Response[bytes]:
     """The page; with what was wrong with the last thing asked of it, if anything was."""
     services, caller = services_and_caller(request)
-    found = await view.job_page(services, caller, job_id, events=EVENTS, lines=LINES, stage=stage)
-    job = found.job
-    rows = widgets.timeline(job, found.events, found.needs, datetime.now(UTC))
-    address = str(request.base_url).rstrip("/")
+    is_newest = lines.wanted == LogQuery() and lines.line is None and lines.before is None
+    found = await view.job_page(services, caller, job_id, events=EVENTS, lines=LINES if is_newest else 1)
+    job, stored = found.job, found.stored
+    shown: Sequence[Any] = found.lines
+    earlier = shown[0]["n"] if len(shown) == LINES else None
+    if not is_newest:
+        before = lines.before if lines.line is None else lines.line + LINES // 2
+        read, earlier = await view.find_lines(services, stored, lines.wanted, before=before, limit=LINES)
+        shown = [line_to_json(each) for each in read]
+    line = widgets.timeline(
+        job, found.events, found.needs, datetime.now(UTC), _times(stored, is_cut=job["last_event"] > EVENTS)
+    )
+    grids = {name: stages.grid(name, text) for name, text in stages.cells(stored).items() if text}
     return render_page(
         request,
         "job.html",
         status=status,
         job=job,
         is_active=job["status"] not in ENDED,
-        reasons=[each for each in found.reasons if each["code"] != "ENDED"],
+        reasons=[each for each in found.reasons if each["code"] not in _hidden(stored)],
         estimate=found.estimate,
-        rows=rows,
-        lines=found.lines,
-        last_line=found.last_line,
-        stage=stage,
+        line=line,
+        graph=stages.graph(stored.plan),
+        grids=grids,
+        failed={name: _failed(each.letters) for name, each in grids.items()},
+        shape=stages.shape(job),
+        lines=shown,
+        earlier=earlier,
+        is_filtered=lines.wanted != LogQuery(),
+        last_line=max([found.last_line, *(each["n"] for each in shown)]),  # a search reads after the rest
+        chosen=lines.chosen,
         events=[widgets.event_text(each) for each in reversed(found.events[-LISTED:])],
-        drawn=widgets.usage_plots(found.series, rows, job["started_at"], job["completed_at"]),
-        artifacts=[{**each, "kind": _kind(each)} for each in found.artifacts],
-        parameters=_readable(job["parameters"]),
-        result=_readable(job["result"]) if job["result"] is not None else None,
-        metadata=_readable(job["metadata"]) if job["metadata"] else None,
-        commands=widgets.commands(job, address, has_keys=bool(caller.key_id)),
+        drawn=widgets.usage_plots(found.series, line.rows, job["started_at"], job["completed_at"]),
+        files=[_group(name, made) for name, made in found.files.items()],
+        final=[widgets.file_preview(each) for each in found.final[:FINAL]],
+        final_count=len(found.final),
+        final_size=sum(each.file.size for each in found.final),
+        parameters=widgets.readable(job["parameters"]),
+        result=widgets.readable(job["result"]) if job["result"] is not None else None,
+        metadata=widgets.readable(job["metadata"]) if job["metadata"] else None,
+        commands=widgets.commands(job, str(request.base_url).rstrip("/"), has_keys=bool(caller.key_id)),
         places=found.destinations,
         refused=refused,
         partial=widgets.partial_text(job["partial"]),
         failed_elements=FAILED_ELEMENTS,
+        letters=stages.LETTERS,
+        stage_text=stages.stage_text,
+        node_text=stages.node_text,
+        element_counts=stages.element_counts,
+        pack=stages.pack,
     )
 
 
-def _kind(artifact: Any) -> str | None:
-    """How a browser can show it; None: not at all."""
-    named = artifact["content_type"].partition(";")[0].strip().lower()
-    if named in PLAYED:
-        return str(named.partition("/")[0])
-    found = KINDS.get(named) or ("text" if named.startswith("text/") else None)
-    return None if found == "image" and artifact["size_bytes"] > PREVIEWED else found
+def _hidden(job: Job) -> tuple[str, ...]:
+    """Reasons that explain nothing: why a job has ended, or why not all of it runs at once."""
+    return ("ENDED", "QUEUED") if job.running_tasks() else ("ENDED",)
 
 
-def _readable(value: Any) -> dict[str, Any]:
-    """JSON for the eyes, and whether that is all of it."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    return {"text": text[:TEXT], "is_cut": len(text) > TEXT}
+def _times(job: Job, *, is_cut: bool) -> dict[str, list[tuple[float, float | None]]]:
+    """When the tasks of each stage with elements ran; of every stage if the events do not tell all."""
+    return {
+        plan.name: [(task.started_at, task.ended_at) for task in job.tasks_of_run(plan.name) if task.started_at]
+        for plan in job.plan.stages
+        if is_cut or plan.over is not None
+    }
+
+
+def _failed(letters: str) -> list[str]:
+    return [str(at) for at, letter in enumerate(letters) if letter == "f"][:FAILED]
+
+
+def _group(stage: str, files: Sequence[Artifact]) -> dict[str, Any]:
+    """The files of a stage: what they are together, and each of them if they are few."""
+    return {
+        "stage": stage,
+        "count": len(files),
+        "size": sum(each.file.size for each in files),
+        "shown": [widgets.file_preview(each) for each in files] if len(files) <= INLINE else [],
+    }
 
 
 @post("/jobs/{job_id:str}/cancel", scope="cancel", status_code=200, include_in_schema=False)
@@ -220,4 +254,4 @@ async def _share_page(
     )
 
 
-ROUTES = [job, whole_log, cancel, retry, promote, ask_delete, delete, share, create_link, revoke_link]
+ROUTES = [job, cancel, retry, promote, ask_delete, delete, share, create_link, revoke_link]

@@ -20,7 +20,7 @@ from packhorse.http.routes.events import last_event, stream_events
 from packhorse.http.routes.results import send_artifact, send_result
 from packhorse.http.services import HttpServices
 from packhorse.jobs import actions, view
-from packhorse.schemas.jobs import JobDocument, public_error
+from packhorse.schemas.jobs import JobDocument, artifact_to_json, public_error
 from packhorse.web.render import Page, redirect, render_page
 
 ENDED = ("completed", "failed", "cancelled")
@@ -56,7 +56,7 @@ async def waiting(request: Page, token: FromPath[str]) -> Response[bytes]:
             is_active=job["status"] not in ENDED,
             ahead=next((each["ahead"] for each in found.reasons if "ahead" in each), None),
             estimate=found.estimate,
-            files=[each for each in found.artifacts if each["object_key"] in sinks] if sinks else [],
+            files=[artifact_to_json(each) for each in found.final if each.file.key in sinks],
             why=None if (error := public_error(job["error"])) is None else error["message"],
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -140,3 +141,66 @@ def value(found: Any) -> str:
 def pretty(found: Any) -> str:
     """JSON over several lines, to be edited."""
     return msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
+
+
+# Log lines: levels, and the colours of a terminal.
+
+LEVEL = re.compile(r"\b(DEBUG|TRACE|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b")
+RAISED = re.compile(r"(Traceback \(most recent|[\w.]*(Error|Exception)(: |$))")
+LEVEL_BEGINS = 60  # a level stands within so many characters of a line
+LEVELS = {"TRACE": "debug", "NOTICE": "info", "WARN": "warning", "CRITICAL": "error", "FATAL": "error"}
+ESCAPE = re.compile(r"\x1b(?:\[([0-9;:]*)([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+STYLES = {1: "bold", 2: "dim", 3: "italic", 4: "underlined"}
+
+
+def level(text: str) -> str:
+    """debug, info, warning or error; empty if a line does not say."""
+    if RAISED.match(text):
+        return "error"
+    found = LEVEL.search(text, 0, LEVEL_BEGINS)
+    return "" if found is None else LEVELS.get(found[1], found[1].lower())
+
+
+def styled(text: str) -> list[tuple[str, str]]:
+    """What a terminal would show of a line: the names of styles, and a text that has them."""
+    text = text.rstrip("\r\n").rpartition("\r")[2]
+    if "\x1b" not in text:
+        return [("", text)]
+    styles: dict[str, str] = {}
+    parts: list[tuple[str, str]] = []
+    at = 0
+    for found in ESCAPE.finditer(text):
+        _add_part(parts, styles, text[at : found.start()])
+        at = found.end()
+        if found[2] == "m":
+            _restyle(styles, [int(each or 0) for each in re.split("[;:]", found[1] or "0")])
+    _add_part(parts, styles, text[at:])
+    return parts
+
+
+def _add_part(parts: list[tuple[str, str]], styles: dict[str, str], text: str) -> None:
+    if text:
+        parts.append((" ".join(styles.values()), text))
+
+
+def _restyle(styles: dict[str, str], codes: list[int]) -> None:
+    while codes:
+        code = codes.pop(0)
+        if code == 0:
+            styles.clear()
+        elif code in STYLES:
+            styles[STYLES[code]] = f"ansi-{STYLES[code]}"
+        elif code == 22:
+            styles.pop("bold", None), styles.pop("dim", None)
+        elif code in (23, 24):
+            styles.pop(STYLES[code - 20], None)
+        elif code in (38, 48):
+            colour = codes.pop(1) if len(codes) > 1 and codes[0] == 5 else None
+            del codes[: 1 if colour is not None else 4]
+            if code == 38 and colour is not None and colour < 16:
+                styles["colour"] = f"ansi-{COLOURS[colour % 8]}"
+        elif code == 39:
+            styles.pop("colour", None)
+        elif 30 <= code <= 37 or 90 <= code <= 97:
+            styles["colour"] = f"ansi-{COLOURS[code % 10]}"

@@ -1,4 +1,4 @@
-"""What the page of a job draws: when stages waited and ran, events in words, usage, commands to submit it again."""
+"""What the page of a job shows: when stages waited and ran, events in words, log lines, usage, commands, files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from packhorse.core.models import Artifact
+from packhorse.schemas.jobs import artifact_to_json
+from packhorse.store.base import Line
 from packhorse.web.widgets import formatting, plots
 
 Json = Any
@@ -36,15 +39,21 @@ AGAIN = ("retry", "revive")  # why a new run begins
 ENDS = ("completed", "failed", "cancelled")
 MOST = 300  # spans drawn of one stage: a thousand elements look like a bar anyway
 LEAST = 0.001
+AREA_POINTS = 300  # of what ran at once
+ROUND = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400)
+"""Seconds between two marks of a timeline."""
+LOST = "WORKER_LOST"
 POINTS = 120  # of a plot of CPU or memory
 
 
 class Span(NamedTuple):
     kind: str
-    """wait, run, failed (the attempt was), off (it was handed back, or asked to be called later)."""
+    """wait, run, failed or lost (the attempt was), off (it was handed back, or asked to be called later)."""
     x: float
-    width: float  # both in percent of the whole
+    width: float  # both in seconds, from the begin of the run
     title: str
+    is_live: bool = False
+    """It continues."""
 
 
 class Row(NamedTuple):
@@ -55,20 +64,92 @@ class Row(NamedTuple):
     """Seconds from the first start to the last end; None if it has not started."""
     start: float | None
     end: float | None  # in shares of the whole
+    area: str = ""
+    """Of a stage that runs once per element: how many ran at once, as a path that is ten high."""
+    peak: int = 0
+    """How many that were at most."""
 
 
-def timeline(job: Json, events: Sequence[Json], needs: Mapping[str, Sequence[str]], now: datetime) -> dict[str, Row]:
-    """For each stage of the current run. ``needs`` says what a stage waits for, as far as that is known."""
+class Timeline(NamedTuple):
+    begin: datetime
+    seconds: float
+    """From the begin of the run to its end, or to now."""
+    rows: Mapping[str, Row]
+    marks: Sequence[tuple[float, str]]
+    """Where a line stands, in percent, and its time."""
+
+
+def timeline(
+    job: Json,
+    events: Sequence[Json],
+    needs: Mapping[str, Sequence[str]],
+    now: datetime,
+    many: Mapping[str, Sequence[tuple[float, float | None]]] | None = None,
+) -> Timeline:
+    """The current run. ``needs`` says what a stage waits for, as far as that is known; ``many`` when each element of a
+    stage started and ended, which the newest events need not tell.
+    """
     retries = [at for at, event in enumerate(events) if event["type"] == "retrying" and event.get("why") in AGAIN]
     mine = events[retries[-1] :] if retries else events
-    begin = formatting.moment(mine[0]["at"] if mine else job["created_at"]) or now
+    is_cut = bool(events) and events[0].get("n", 1) > 1 and not retries
+    told = mine[0]["at"] if mine and not is_cut else job["started_at"] if is_cut else job["created_at"]
+    begin = formatting.moment(told) or now
     reading = _Reading(begin, needs)
     for event in mine:
         reading.take(event)
     end = formatting.moment(job["completed_at"]) or now
     if job["status"] not in ENDS:
         reading.go_on(job["stages"], end)
-    return {name: reading.row(name, end) for name in job["stages"]}
+    seconds = max((end - begin).total_seconds(), LEAST)
+    rows = {}
+    for name in job["stages"]:
+        row = reading.row(name, end)
+        times = [(start - begin.timestamp(), stop) for start, stop in (many or {}).get(name, ())]
+        if times:
+            ran = [(start, seconds if stop is None else stop - begin.timestamp()) for start, stop in times]
+            row = _of_many(row, ran, seconds)
+        rows[name] = row
+    return Timeline(begin, seconds, rows, _marks(seconds))
+
+
+def _of_many(row: Row, ran: Sequence[tuple[float, float]], seconds: float) -> Row:
+    """The row of a stage with elements: what all of them together have done, and the attempts that came to nothing."""
+    first, last = max(0.0, min(start for start, _ in ran)), max(stop for _, stop in ran)
+    spans = [span for span in row.spans if span.kind not in ("run", "wait")]
+    area, peak = _area(ran, seconds)
+    waited = None if row.waited is None else min(row.waited, first)
+    return Row(spans, waited, last - first, first / seconds, min(1.0, last / seconds), area, peak)
+
+
+def _area(ran: Sequence[tuple[float, float]], seconds: float) -> tuple[str, int]:
+    """How many ran at once, at so many points that a row can show them; and how many that were at most."""
+    steps = sorted([(start, 1) for start, _ in ran] + [(stop, -1) for _, stop in ran])
+    width, at, now, peak = seconds / AREA_POINTS, 0, 0, 0
+    levels: list[int] = []
+    for point in range(1, AREA_POINTS + 1):
+        most = now
+        while at < len(steps) and (steps[at][0] <= point * width or point == AREA_POINTS):
+            now += steps[at][1]
+            most = max(most, now)
+            at += 1
+        levels.append(most)
+        peak = max(peak, most)
+    path, before = "M0 10", 0
+    for point, level in enumerate(levels):
+        if level != before:
+            path += f"H{_digits(point * width)}V{_digits(10 - 9 * level / max(peak, 1))}"
+        before = level
+    return f"{path}H{_digits(seconds)}V10Z", peak
+
+
+def _digits(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def _marks(seconds: float) -> list[tuple[float, str]]:
+    """Four to eight round times."""
+    step = next((each for each in ROUND if seconds / each <= 8), 10 ** (len(str(int(seconds))) - 1))
+    return [(100 * at * step / seconds, formatting.duration(at * step)) for at in range(1, int(seconds / step) + 1)]
 
 
 class _Reading:
@@ -79,6 +160,8 @@ class _Reading:
         self._running: dict[Task, tuple[datetime, int]] = {}
         self._done: dict[str, datetime] = {}
         self._found: dict[str, list[tuple[str, datetime, datetime, str]]] = {}
+        self._started: set[Task] = set()
+        self._live: set[str] = set()
 
     def take(self, event: Json) -> None:
         at = formatting.moment(event["at"])
@@ -91,21 +174,23 @@ class _Reading:
         task = event["stage"], event.get("element") or 0
         match event["type"]:
             case "stage_started":
-                self._add(task, "wait", self._ready_at(task), at, "waited")
+                if task not in self._started:  # between two attempts it is not waiting for its turn
+                    self._add(task, "wait", self._ready_at(task), at, "waited")
+                self._started.add(task)
                 self._running[task] = at, event.get("attempt", 1)
             case "stage_completed":
                 self._close(task, "run", at, "")
                 self._done[task[0]] = at
             case "stage_failed":
-                self._close(task, "failed", at, f": {event.get('code')}")
+                self._close(task, _kind(event), at, _reason(event))
             case "retrying" if event.get("why") not in AGAIN:
-                kind = "failed" if event.get("code") else "off"
-                self._close(task, kind, at, f": {event.get('code') or event['why']}")
+                self._close(task, _kind(event), at, _reason(event))
                 self._ready[task] = at
 
     def go_on(self, stages: Json, now: datetime) -> None:
         """What runs, and what waits for a worker, does so until now."""
         for task in list(self._running):
+            self._live.add(task[0])
             self._close(task, "run", now, " so far")
         for name, stage in stages.items():
             needed = self._needs.get(name, ())
@@ -118,7 +203,7 @@ class _Reading:
         whole = max((end - self._begin).total_seconds(), LEAST)
         found = self._found.get(name, [])
         spans = [
-            Span(kind, self._share(start, whole), self._share(stop, whole) - self._share(start, whole), title)
+            Span(kind, self._at(start), self._at(stop) - self._at(start), title, stop == end and name in self._live)
             for kind, start, stop, title in found[:MOST]
         ]
         waits = [(start, stop) for kind, start, stop, _ in found if kind == "wait"]
@@ -132,6 +217,9 @@ class _Reading:
 
     def _share(self, at: datetime, whole: float) -> float:
         return round(min(100.0, max(0.0, 100 * (at - self._begin).total_seconds() / whole)), 2)
+
+    def _at(self, moment: datetime) -> float:
+        return max(0.0, round((moment - self._begin).total_seconds(), 3))
 
     def _ready_at(self, task: Task) -> datetime:
         if task in self._ready:
@@ -149,6 +237,17 @@ class _Reading:
             self._found.setdefault(task[0], []).append((kind, start, stop, title))
 
 
+def _kind(event: Json) -> str:
+    """Of an attempt that came to nothing."""
+    return "lost" if event.get("code") == LOST else "failed" if event.get("code") else "off"
+
+
+def _reason(event: Json) -> str:
+    if event.get("code") == LOST:
+        return f" was lost ({event.get('message') or 'its worker is gone'})"
+    return f": {event.get('code') or event.get('why')}"
+
+
 def _seconds(start: datetime, stop: datetime) -> float:
     return (stop - start).total_seconds()
 
@@ -156,6 +255,12 @@ def _seconds(start: datetime, stop: datetime) -> float:
 def partial_text(partial: Any) -> str:
     """How many elements were left out; empty if none."""
     return "" if partial is None else f"{partial['failed']:,} of {partial['of']:,} elements failed and were left out"
+
+
+def line_parts(line: Line) -> list[Any]:
+    """A line of a log for the script of the page: number, time, stage, element, level, and its text with its styles."""
+    at = datetime.fromtimestamp(line.at, UTC).strftime("%H:%M:%S")
+    return [line.n, at, *line.task, formatting.level(line.text), formatting.styled(line.text)]
 
 
 def event_text(event: Any) -> dict[str, Any]:
@@ -276,3 +381,46 @@ def _escaped(name: str) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+# Files and values.
+
+TEXT = 65_536  # characters of a value that are shown; a result may be four times as large
+LARGEST_IMAGE = 20 * 1024**2  # bytes of an image that a browser is made to load at once
+
+KINDS = {
+    "image/gif": "image",
+    "image/jpeg": "image",
+    "image/png": "image",
+    "image/webp": "image",
+    "text/csv": "table",
+    "text/tab-separated-values": "table",
+    "application/json": "json",
+    "application/xml": "text",
+    "application/javascript": "text",
+    "application/x-yaml": "text",
+    "application/yaml": "text",
+    "image/svg+xml": "text",
+}
+"""How a file is shown: what could carry a script, as the text it is."""
+PLAYED = ("audio/flac", "audio/mpeg", "audio/ogg", "audio/wav", "audio/x-wav", "video/mp4", "video/webm")
+
+
+def file_preview(artifact: Artifact) -> dict[str, Any]:
+    """A file with ``kind``: how a browser can show it, None if it cannot."""
+    document = artifact_to_json(artifact)
+    return {**document, "kind": _preview_kind(document["content_type"], document["size_bytes"])}
+
+
+def _preview_kind(content_type: str, size: int) -> str | None:
+    named = content_type.partition(";")[0].strip().lower()
+    if named in PLAYED:
+        return named.partition("/")[0]
+    found = KINDS.get(named) or ("text" if named.startswith("text/") else None)
+    return None if found == "image" and size > LARGEST_IMAGE else found
+
+
+def readable(value: Any) -> dict[str, Any]:
+    """JSON for the eyes, and whether that is all of it."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return {"text": text[:TEXT], "is_cut": len(text) > TEXT}
