@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from packhorse.core import json, lifecycle
 from packhorse.core.changes import Change
-from packhorse.core.models import Job, Result, Spec, TaskId
+from packhorse.core.models import Result, Spec
 from packhorse.core.plan import Plan, StagePlan, fingerprint
-from packhorse.store.base import Claim, Store
+from packhorse.store.base import Claim, Starter, Store
 from packhorse.store.sqlite import SqliteStore
 from packhorse.store.sqlite.commit import make
 from packhorse.store.sqlite.connection import Session
@@ -48,11 +48,9 @@ async def commit(store: Store, changes: Sequence[Change]) -> None:
 
 
 async def claim(store: Store, plans: Sequence[Plan], limit: int) -> list[Claim]:
-    def start(job: Job, task: TaskId) -> Change:
-        token = secrets.token_hex(8)
-        return lifecycle.start(job, task, token=token, worker="bench", lease=LEASE, now=store.now())
-
-    return await store.claim({QUEUE: limit}, [stage.kind for plan in plans for stage in plan.stages], start)
+    tokens = iter(partial(secrets.token_hex, 8), "")
+    starter = Starter(tokens, "bench", LEASE, store.now)
+    return await store.claim({QUEUE: limit}, [stage.kind for plan in plans for stage in plan.stages], starter)
 
 
 def finish(claim: Claim, now: float) -> Change:

@@ -14,7 +14,7 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Failure, Job, Result, Spec, TaskId
 from packhorse.core.plan import Need, Plan, StagePlan, fingerprint
 from packhorse.errors import Conflict
-from packhorse.store.base import Claim, Decide, Filter, Lease, Line, Report, Sample, Store
+from packhorse.store.base import Claim, Decide, Filter, Lease, Line, Report, Sample, Starter, Store
 from packhorse.store.collections.workers import WorkerCard
 
 LEASE = 15.0
@@ -120,12 +120,7 @@ def sure(change: Change | None) -> Change:
 
 def starter(store: Store, *, worker: str = "w", lease: float = LEASE) -> Decide:
     """What a worker decides about an entry: start it, under a token nobody else has."""
-    tokens = (f"{worker}-{n}" for n in _numbers)
-
-    def decide(job: Job, at: TaskId) -> Change:
-        return lifecycle.start(job, at, token=next(tokens), worker=worker, lease=lease, now=store.now())
-
-    return decide
+    return Starter((f"{worker}-{n}" for n in _numbers), worker, lease, store.now)
 
 
 # In the store

@@ -6,9 +6,10 @@ status does not allow the action, and `LeaseLost` if the calling attempt no long
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -143,6 +144,46 @@ def start(job: Job, at: TaskId, *, token: str, worker: str, lease: float, now: f
     draft.put(at, begun)
     draft.say("stage_started", **_where(job, at), attempt=attempt, worker=worker)
     return draft.change()
+
+
+TOKEN, WORKER = "\0token", "\0worker"
+NOW, RUN_UNTIL, SECONDS, LINEAGE = 8_888_888_888_888.125, 7_777_777_777_777.125, 6_666_666_666_666.125, 2**64 - 1
+"""What stands in a prepared start for what is known only when the task starts: no real value is that large."""
+
+
+class Prepared(NamedTuple):
+    """A start that was decided when the task became due."""
+
+    change: Change
+    """With `TOKEN`, `WORKER`, `NOW`, `LINEAGE`, a lease of `SECONDS`, and `RUN_UNTIL` in the first start of the run."""
+    deadline: float
+    """When the run fails, unless its limit ends before."""
+    limit: float | None
+    """Seconds from the first start of the run to its end."""
+
+
+def prepare(job: Job, at: TaskId) -> Prepared | None:
+    """Decide the start of a task that has just become due, for a store that lets one step claim and start it.
+
+    It holds for the job as it is now and no other: the store checks that before it puts in what was not known. It takes
+    the task from its queue by itself.
+    """
+    task = job.task(at)
+    if (
+        job.stopping
+        or job.status not in ACTIVE
+        or task is None
+        or task.status is not T_PENDING
+        or task.ready_at is None
+    ):
+        return None
+    begun = start(job, at, token=TOKEN, worker=WORKER, lease=SECONDS, now=NOW)
+    after = replace(begun.after, lineage=LINEAGE)
+    if job.status is PENDING:
+        after = replace(after, deadline_at=RUN_UNTIL)
+    effects = tuple(effect for effect in begun.effects if not isinstance(effect, changes.TakeBack))
+    change = replace(begun, after=after, guards=(), effects=effects)
+    return Prepared(change, job.not_before + job.plan.deadline, job.plan.run_timeout)
 
 
 def finish(job: Job, at: TaskId, *, token: str, result: Result, width: int | None = None, now: float) -> Change:
@@ -539,9 +580,15 @@ class _Draft:
         return Change(self.before, after, tuple(self.guards), tuple(self.effects), tuple(self.events))
 
     def _lineage(self) -> int:
-        """Tokens are random, so two attempts that begin alike in two histories differ, too."""
-        tokens = [effect.token for effect in self.effects if isinstance(effect, changes.Grant)]
-        facts = (self.now, self.events, tokens, sorted(self.fields))
+        """Tokens are random, so two attempts that begin alike in two histories differ, too.
+
+        A start has a rule of its own, which a script of the store can follow.
+        """
+        for effect in self.effects:
+            if isinstance(effect, changes.Grant):
+                text = f"{self.before.lineage} {effect.token}".encode("utf-8", "surrogatepass")
+                return int(hashlib.sha1(text, usedforsecurity=False).hexdigest()[:8], 16)
+        facts = (self.now, self.events, sorted(self.fields))
         try:
             text = json.encode(facts)
         except UnicodeEncodeError:  # half of a surrogate pair in a name: the store refuses it

@@ -9,11 +9,13 @@ Two handles on one store, in one process, in two, or on two machines, see one st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
+from packhorse.core import lifecycle
 from packhorse.core.changes import Change, EndLease, Grant, MakeDue
 from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.core.plan import Definition as Definition
@@ -29,6 +31,35 @@ from packhorse.store.failures import FailureGroup as FailureGroup
 from packhorse.store.failures import Failures as Failures
 
 Decide = Callable[[Job, TaskId], Change | None]
+
+
+class Starter:
+    """Decides to start whatever is claimed, as a worker does.
+
+    A store may make the starts that `lifecycle.prepare` has prepared by itself, with tokens from here.
+    """
+
+    def __init__(self, tokens: Iterator[str], worker: str, lease: float, now: Callable[[], float]) -> None:
+        self.worker = worker
+        self.lease = lease
+        self._now = now
+        self._tokens = tokens
+        self._unused: list[str] = []
+
+    def __call__(self, job: Job, task: TaskId) -> Change:
+        [token] = self.take(1)
+        return lifecycle.start(job, task, token=token, worker=self.worker, lease=self.lease, now=self._now())
+
+    def take(self, count: int) -> list[str]:
+        """Tokens for so many starts."""
+        missing = count - len(self._unused)
+        self._unused += islice(self._tokens, max(0, missing))
+        taken, self._unused = self._unused[:count], self._unused[count:]
+        return taken
+
+    def give_back(self, tokens: Iterable[str]) -> None:
+        """Tokens that no attempt has. Those of a claim whose answer was lost may be in use and are not given back."""
+        self._unused += tokens
 
 
 class Claim(Struct, frozen=True):

@@ -27,9 +27,6 @@ from packhorse.background.stats import QueueSampler, StatsCounter
 from packhorse.background.steady_clock import SteadyClock
 from packhorse.background.webhooks import WebhookSender, outbound_for
 from packhorse.blobs.base import Blobs
-from packhorse.core import lifecycle
-from packhorse.core.changes import Change
-from packhorse.core.models import Job, TaskId
 from packhorse.crashpoints import reach
 from packhorse.errors import StoreError
 from packhorse.host import StageUser
@@ -38,7 +35,7 @@ from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log, trace, traced
 from packhorse.settings import Settings, without_secrets
-from packhorse.store.base import Claim, Lease, Renewal, Store
+from packhorse.store.base import Claim, Lease, Renewal, Starter, Store
 from packhorse.store.collections import workers
 from packhorse.store.collections.queues import list_pauses
 from packhorse.store.collections.workers import WorkerCard, publish_definitions
@@ -115,6 +112,7 @@ class Worker:
         self._handoffs = Handoffs(
             self._slots, described.queues, self._tokens, worker=self.card.id, lease=settings.lease, now=store.now
         )
+        self._starter = Starter(self._tokens, self.card.id, settings.lease, store.now)
         self._orphans = Orphans(store, self._transact, self.card.id, settings.lease, self._own_tokens)
         self._resources = Resources(
             store=store,
@@ -272,7 +270,7 @@ class Worker:
     async def _take(self, wanted: Mapping[str, int], kinds: Collection[str]) -> bool:
         if not any(wanted.values()):
             return False
-        claims = await self._store.claim(wanted, kinds, self._start)
+        claims = await self._store.claim(wanted, kinds, self._starter)
         self._transact.learn(claim.job for claim in claims)
         return self._slots.note_claim(wanted, Counter(self._begin(claim).plan.queue for claim in claims))
 
@@ -283,11 +281,6 @@ class Worker:
             if self._pool.room() is not None and any(self._slots.free().values()):
                 await self._pool.reload()
                 self._wake.set()
-
-    def _start(self, job: Job, task: TaskId) -> Change:
-        return lifecycle.start(
-            job, task, token=next(self._tokens), worker=self.card.id, lease=self._settings.lease, now=self._store.now()
-        )
 
     def _begin(self, claim: Claim) -> Attempt:
         attempt = Attempt(claim, self._resources, self._handoffs.after(claim))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import StoreUnavailable
-from packhorse.store.base import Store
+from packhorse.store.base import Claim, Store
 from packhorse.store.redis import RedisStore
 from packhorse.store.redis import claim as claiming
 from packhorse.store.redis.claim import RESERVED, Ask, Claimer, Reserved
@@ -28,8 +28,6 @@ from tests.contract.builders import (
     RIGHT,
     attempt_of,
     cancel,
-    claim,
-    claim_one,
     finish,
     held,
     ids,
@@ -46,6 +44,18 @@ from tests.contract.builders import (
 )
 from tests.contract.stores import Clock
 from tests.store.redis.inside import OpenRedis
+
+
+async def claim(store: Store, limit: int = 1000, *, kinds: Collection[str] = KINDS, worker: str = "w") -> list[Claim]:
+    """What is claimed by somebody who decides about each start himself, so that all of it is reserved first."""
+    start = starter(store, worker=worker)
+    return await store.claim({"default": limit}, kinds, lambda job, at: start(job, at))
+
+
+async def claim_one(store: Store) -> Claim:
+    [claimed] = await claim(store, 1)
+    return claimed
+
 
 FOREIGN = plan(stage("only", kind="foreign"))
 

@@ -1,7 +1,8 @@
-"""Claiming: reserve what is most urgent, let the lifecycle decide, commit under the reservation.
+"""Claiming: one script starts what is most urgent, as the lifecycle has prepared it when it was queued.
 
-A script cannot call the lifecycle, so between picking and starting lies a round trip. For that long a reservation keeps
-the entry from everybody else; it is no lease and counts nothing. If its process dies, the next claim takes the entry.
+What was not prepared, or whose job has changed since, is reserved: the lifecycle decides here, and a commit under the
+reservation starts it. Until then the reservation keeps the entry from everybody else; it is no lease and counts
+nothing. If its process dies, the next claim takes the entry.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from packhorse.core import json
-from packhorse.core.changes import Change
 from packhorse.core.models import Job, Result, Spec, TaskId
 from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew, StoreError, StoreUnavailable
 from packhorse.log import log
-from packhorse.store.base import Claim, Decide
+from packhorse.store.base import Claim, Decide, Starter
 from packhorse.store.batching import Group
 from packhorse.store.redis import keys
 from packhorse.store.redis.client import Link, ServerClock
@@ -48,17 +48,21 @@ class Entry(NamedTuple):
     text: str
     job_id: str
     task: TaskId
+    token: str
+    """Of the attempt that the script has started; empty if it has only reserved the entry."""
 
     @classmethod
-    def of(cls, queue: bytes, kind: bytes, rank: bytes, text: bytes) -> Entry:
+    def of(cls, queue: bytes, kind: bytes, rank: bytes, text: bytes, token: bytes) -> Entry:
         entry = text.decode()
-        return cls(queue.decode(), kind.decode(), rank.decode(), entry, *keys.entry_from(entry))
+        return cls(queue.decode(), kind.decode(), rank.decode(), entry, *keys.entry_from(entry), token.decode())
 
 
 class Ask(NamedTuple):
     token: str
     wants: Mapping[str, int]
     kinds: tuple[str, ...]
+    start: Sequence[str] = ()
+    """The worker, the seconds of its leases, and tokens for what may be started; empty if nothing may."""
 
 
 Reserved = tuple[list[Entry], Mapping[str, Any]]
@@ -108,7 +112,15 @@ class Claimer:
         try:
             while left and kinds:
                 asked = {queue: min(limit, MOST) for queue, limit in left.items()}
-                [(entries, rows)] = await self._reserve([Ask(token, asked, tuple(kinds))])
+                starts: Sequence[str] = ()
+                tokens: list[str] = []
+                if isinstance(decide, Starter):
+                    tokens = decide.take(sum(asked.values()))
+                    starts = [decide.worker, str(decide.lease), *tokens]
+                [(entries, rows)] = await self._reserve([Ask(token, asked, tuple(kinds), starts)])
+                if isinstance(decide, Starter):
+                    used = {entry.token for entry in entries}
+                    decide.give_back(each for each in tokens if each not in used)
                 claims, too_new = await self._start(entries, rows, token, decide)
                 started += claims
                 passed += too_new
@@ -120,7 +132,10 @@ class Claimer:
         finally:
             if passed:  # a newer packhorse's jobs stay where they are, and must not hide the rest
                 await self._give_back(passed, token)
-        latest = {claim.job.id: claim.job for claim in started}
+        latest: dict[str, Job] = {}
+        for claim in started:  # what the script has started came first, wherever it is in the order
+            if (job := latest.get(claim.job.id)) is None or job.version < claim.job.version:
+                latest[claim.job.id] = claim.job
         if len(order) > 1:
             started.sort(key=lambda claim: order[_queue(claim)])
         return [c if c.job is latest[c.job.id] else replace(c, job=latest[c.job.id]) for c in started]
@@ -133,17 +148,19 @@ class Claimer:
             [
                 ask.token,
                 lists.setdefault(ask.kinds, len(lists) + 1),
+                ask.start,
                 *(part for want in ask.wants.items() for part in want),
             ]
             for ask in asks
         ]
         sent = time.monotonic()
         at, found, rows = await self._link.run(
-            "claim", self._clock.argument(), RESERVED, BATCH, pack([list(lists), packed]), *FIELDS, "spec"
-        )
+            "claim", self._clock.argument(), RESERVED, BATCH, pack([list(lists), packed]), self._writer.name,
+            json.VERSION, *FIELDS, "spec",
+        )  # fmt: skip
         self._clock.learn(float(at), sent)
         by_job = {rows[i].decode(): rows[i + 1] for i in range(0, len(rows), 2)}
-        return [([Entry.of(*flat[i : i + 4]) for i in range(0, len(flat), 4)], by_job) for flat in found]
+        return [([Entry.of(*flat[i : i + 5]) for i in range(0, len(flat), 5)], by_job) for flat in found]
 
     async def _give_back(self, entries: Sequence[Entry], token: str) -> None:
         await self._writer.put(
@@ -163,8 +180,12 @@ class Claimer:
             await self._learn({entry.job_id: rows[entry.job_id] for entry in entries}, known)
             started: dict[Entry, Claim] = {}
             too_new: list[Entry] = []
-            waiting = entries
-            for _ in range(TRIES):
+            begun = [entry for entry in entries if entry.token]
+            waiting = [entry for entry in entries if not entry.token]
+            await self._learn_upstream(begun, known)
+            for entry in begun:
+                await self._note_start(entry, known, started)
+            for _ in range(TRIES if waiting else 0):
                 await self._learn_upstream(waiting, known)
                 again = await self._round(waiting, known, token, decide, started, too_new)
                 if not again:
@@ -222,7 +243,7 @@ class Claimer:
                 raise job
             change = decide(job, entry.task) if job is not None else None
             if change is not None:
-                return self._claim(change, entry, known), pack_change(change, self._plans, token)
+                return self._claim(change.after, entry, known), pack_change(change, self._plans, token)
         except SchemaTooNew:
             raise
         except PackhorseError as error:
@@ -231,8 +252,18 @@ class Claimer:
         gone = ["back", entry.queue, entry.kind, entry.rank, entry.text]
         return None, pack_effects(gone, guards=[["reserved", entry.text, token]])
 
-    def _claim(self, change: Change, entry: Entry, known: Known) -> Claim:
-        job, task = change.after, entry.task
+    async def _note_start(self, entry: Entry, known: Known, started: dict[Entry, Claim]) -> None:
+        job = known.jobs.get(entry.job_id)
+        if isinstance(job, Job) and (task := job.task(entry.task)) is not None and task.token == entry.token:
+            started[entry] = self._claim(job, entry, known)
+            return
+        # Nobody can read it since, so nobody could end it: nobody shall hold its lease.
+        error = CorruptRecord(what="record", job_id=entry.job_id, reason="it was damaged while it was claimed")
+        log.entry_dropped(entry.job_id, entry.task.stage, job if isinstance(job, PackhorseError) else error)
+        await self._writer.put(pack_effects(["finish", entry.text], guards=[["holds", entry.text, entry.token]]))
+
+    def _claim(self, job: Job, entry: Entry, known: Known) -> Claim:
+        task = entry.task
         try:
             upstream = {need.stage: known.result(job.id, need.stage) for need in job.plan.stage(task.stage).needs}
             return Claim(job, task, known.spec(job.id), upstream)

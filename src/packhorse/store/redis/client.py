@@ -54,7 +54,8 @@ NOT_BEGUN_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "CROSSSL
 _pack = msgspec.msgpack.Encoder().encode
 
 WRITES = frozenset({"append", "claim", "commit", "log", "put", "renew", "report", "spend", "take", "view"})
-LIBRARIES = {"commit": ("lib", "record_lib"), "put": ("lib", "record_lib"), "take": ("lib", "record_lib")}
+_EFFECTS, _RECORDS = ("lib", "record_lib", "effects"), ("lib", "record_lib")
+LIBRARIES = {"commit": _EFFECTS, "claim": _EFFECTS, "put": _RECORDS, "take": _RECORDS}
 """What is put in front of a script, if it is not only `lib`."""
 
 

@@ -18,6 +18,7 @@ from packhorse.store.base import is_own_work
 from packhorse.store.counters import Usage, refuse_usage
 from packhorse.store.redis import keys, rows
 from packhorse.store.redis.session import Member, Session, pack_member
+from packhorse.store.redis.starts import pack_start
 from packhorse.store.rows import Plans
 
 NET = 7 * 86_400
@@ -110,7 +111,16 @@ def pack_change(change: Change, plans: Plans, reservation: str | None = None) ->
         else:
             words += _guard(guard, job)
     words.append(0)
-    # The record first: where the server cannot take more, it is refused before anything else was written.
+    _pack_effects(change, words)
+    if body:
+        pairs = [text for stage in job.plan.stages for text in (stage.queue, stage.kind)]
+        words += (1 + len(pairs), "kinds", *pairs)
+    return pack_member(job.id, words, is_own=is_own_work(change))
+
+
+def _pack_effects(change: Change, words: Words) -> None:
+    """The record first: where the server cannot take more, it is refused before anything else was written."""
+    before, job = change.before, change.after
     _record(change, words)
     _places(before, job, words)
     for effect in change.effects:
@@ -120,10 +130,6 @@ def pack_change(change: Change, plans: Plans, reservation: str | None = None) ->
     if before is not None:
         _show_stages(before, job, words)
         _limit(before, job, words)
-    if body:
-        pairs = [text for stage in job.plan.stages for text in (stage.queue, stage.kind)]
-        words += (1 + len(pairs), "kinds", *pairs)
-    return pack_member(job.id, words, is_own=is_own_work(change))
 
 
 def _refusal(outcome: Any, change: Change) -> PackhorseError | None:
@@ -202,12 +208,16 @@ def _record(change: Change, words: Words) -> None:
             beside += ("has_output", "1")
     if change.id and not change.events:
         beside += ("has_changes", "1")
+    new, gone = (rows.fields(job), []) if before is None else rows.changed_fields(before, job)
+    due = [effect.task for effect in change.effects if type(effect) is changes.MakeDue]
+    if len(due) == 1:
+        state = new[-1] if before is None else new[3]
+        if (start := pack_start(job, due[0], state, _pack_effects)) is not None:
+            beside += ("start", start)
     if before is None:
-        fields = rows.fields(job)
         user, pair = keys.user(job.tenant, job.user), keys.pair(job.tenant, job.plan.pipeline)
-        words += (3 + len(fields) + len(beside), "create", user, pair, *fields, *beside)
+        words += (3 + len(new) + len(beside), "create", user, pair, *new, *beside)
         return
-    new, gone = rows.changed_fields(before, job)
     words += (1 + len(new) + len(beside), "write", *new, *beside)
     if gone:
         words += (1 + len(gone), "clear", *gone)

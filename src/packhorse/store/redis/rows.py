@@ -57,6 +57,8 @@ def changed_fields(before: Job, after: Job) -> tuple[list[str], list[str]]:
     new, gone = [str(after.version), str(after.lineage), now, json.state_of(after).decode()], []
     if before.status is not after.status:
         new += ("status", after.status.value)
+        if after.status.is_terminal:
+            gone.append("start")
     was_at, is_at = _times(before), _times(after)
     if was_at != is_at:
         for name, old, time in zip(TIMES, was_at, is_at, strict=True):
