@@ -28,6 +28,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from litestar import Litestar
+
 from tests.servers import tls
 
 ROOT = Path(__file__).parents[2]
@@ -167,12 +169,28 @@ def main() -> None:
     for name in PRELOADED:
         importlib.import_module(name)
     tls.read_authorities_once()
+    _build_application_once()
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which end us
     asked = _serve(socket.socket(fileno=int(sys.argv[1])))
     _become(asked, path)
     runpy.run_module(asked.module, run_name="__main__", alter_sys=True)
+
+
+def _build_application_once() -> None:
+    """Servers differ in their settings, and not in their application: to build it takes most of the start of one."""
+    from packhorse.http.app import prepare
+    from packhorse.settings import Settings
+    from packhorse.web import app as web
+
+    application = web.build(Settings())
+
+    def build(settings: Settings) -> Litestar:
+        prepare(application, settings)
+        return application
+
+    web.build = build
 
 
 def _serve(control: socket.socket) -> Asked:
