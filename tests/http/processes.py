@@ -35,10 +35,11 @@ STARTING = 60.0
 
 def until(condition: Callable[[], Any], limit: float = LIMIT) -> Any:
     """What the condition came to, as soon as it holds."""
-    end = time.monotonic() + limit
+    start = time.monotonic()
     while not (found := condition()):
-        assert time.monotonic() < end, f"still not so after {limit} s"
-        time.sleep(0.02)
+        waited = time.monotonic() - start
+        assert waited < limit, f"still not so after {limit} s"
+        time.sleep(0.02 if waited < 0.2 else 0.06)  # what takes long is asked for less often
     return found
 
 

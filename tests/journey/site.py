@@ -263,12 +263,12 @@ class Site:
 
 async def until(look: Callable[[], Awaitable[T | None]], within: float, why: Callable[[], str]) -> T:
     """Look until there is something to see, which is neither None nor False; fail with a reason when there never is."""
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
+    start = time.monotonic()
+    while (waited := time.monotonic() - start) < within:
         found = await look()
         if found is not None and found is not False:
             return found
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02 if waited < 0.2 else 0.06)  # what takes long is asked for less often
     raise AssertionError(why())
 
 
