@@ -220,7 +220,8 @@ class Wide:
         skipped = {**self.stage, "status": "skipped", "progress": 0.0, "attempt": 0, "reason": "stage page failed"}
         return {
             "job_id": "J", "pipeline": "book", "user_id": "ann", "status": "failed", "stopping": None, "run": 1,
-            "progress": 90.0, "result": None, "parameters": {}, "created_at": "2026-01-01T20:00:00.000000Z", **times,
+            "progress": 90.0, "partial": None, "result": None,
+            "parameters": {}, "created_at": "2026-01-01T20:00:00.000000Z", **times,
             "error": {"code": "EXCEPTION", "message": "It broke.", "stage": "page", "element": 7},
             "stages": {"page": {**self.stage, "elements": self.elements}, "bind": skipped},
         }  # fmt: skip
@@ -296,7 +297,7 @@ def test_each_stage_has_one_line_in_a_log(capsys: pytest.CaptureFixture[str]) ->
 
     assert capsys.readouterr().err.splitlines() == [
         "split completed in 5 s: 2 attempts",
-        "page failed in 3 s: 199 of 200 elements",
+        "page failed in 3 s: 199 of 200 elements, 1 failed",
         "bind not started: stage page failed",
     ]
 
