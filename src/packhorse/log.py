@@ -228,7 +228,9 @@ class Log:
         _say(WARNING, "orphan_handed_back", sentence, job_id=job_id, stage=stage)
 
     def clock_jumped(self, seconds: float) -> None:
-        sentence = "the clock jumped by {seconds:.1f} s; for some leases, nothing is taken away or deleted by it"
+        sentence = (
+            "the clock jumped by {seconds:.1f} s; for some lease periods, no lease is revoked and nothing is deleted"
+        )
         _say(WARNING, "clock_jumped", sentence, seconds=seconds)
 
     def store_away(self, error: Exception) -> None:

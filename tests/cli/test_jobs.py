@@ -115,6 +115,7 @@ def test_files_go_in_and_the_result_comes_out(ask: Tell, shared: Dev) -> None:
     stages = [line for line in said.err.splitlines() if line.startswith(("read", "change", "write"))]
     assert [line.split(" in ")[0] for line in stages] == ["read completed", "change completed", "write completed"]
     assert stages[1].endswith(": 2 of 2 elements")
+    assert "packhorse result" not in said.err  # it is here already
 
 
 def test_a_folder_that_is_not_there_is_made_for_the_result(ask: Tell, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from packhorse.settings import load
 from packhorse.version import VERSION
+from packhorse_video import weights
 from tests.cli.house import LONGEST, until
 from tests.deploy.dockerfile import Stage, environment, of, only, stages
 from tests.deploy.installed import LIMIT, ROOT, lend
@@ -27,6 +28,8 @@ PAGE, BUILD, FINAL = stages(ROOT / "Dockerfile")
 APPS = sorted(path.name for path in (ROOT / "apps").iterdir() if path.is_dir())
 
 
+QUEUE = {"converter": "bie", "fetch": "fetch", "speech": "speech", "video": "ocr"}
+"""One that no other app has. The worker names its queues when it starts."""
 VENDOR = "src/packhorse/web/static/vendor"
 IGNORED = [
     Path(line).name
@@ -41,17 +44,9 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("image"))
 
 
-@pytest.fixture(scope="module")
-def image_of_an_app(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(tmp_path_factory.mktemp("image"), APP)
-
-
-APP = "fetch"  # for the build argument: the one with the fewest dependencies
-
-
 def built(root: Path, app: str = "") -> Path:
     """What the first stage leaves for the second, with /opt and /build below a folder of ours."""
-    (root / "build").mkdir()
+    (root / "build").mkdir(parents=True)
     for step in BUILD:
         if step.text.startswith("--from=page"):
             copied(ROOT / VENDOR, root / "build" / step.text.split()[-1])  # as `make setup` has fetched it
@@ -64,6 +59,8 @@ def built(root: Path, app: str = "") -> Path:
             if "-m venv" in step.text:
                 made = Path(step.text.split()[-1]).name
                 lend(root / "opt" / made, root / f"lent-{made}")
+                if app == "video":  # as `make setup` has fetched them
+                    shutil.copytree(weights.folder(), root / "opt" / made / "share/packhorse_video", dirs_exist_ok=True)
     return root
 
 
@@ -172,20 +169,20 @@ def test_a_worker_of_it_is_healthy_where_its_numbers_are(image: Path, tmp_path: 
 
 
 @pytest.mark.release
-def test_with_an_app_it_has_that_app_and_a_worker_runs_it(image_of_an_app: Path, tmp_path: Path) -> None:
-    installed = {
-        path.name.partition("-")[0] for path in image_of_an_app.glob("opt/packhorse/lib/*/site-packages/*.dist-info")
-    }
+@pytest.mark.parametrize("app", APPS)
+def test_with_an_app_it_has_that_app_and_a_worker_runs_it(tmp_path: Path, app: str) -> None:
+    image = built(tmp_path / "image", app)
+    installed = {path.name.partition("-")[0] for path in image.glob("opt/packhorse/lib/*/site-packages/*.dist-info")}
     loopback = {"PACKHORSE_HOST": "127.0.0.1", "PACKHORSE_METRICS_PORT": str(free_port())}
 
-    with started(image_of_an_app, tmp_path, "worker", app=APP, **loopback) as (process, env):
+    with started(image, tmp_path, "worker", app=app, **loopback) as (process, env):
         until(lambda: is_healthy(env))
         process.terminate()
         code = process.wait(LONGEST)
 
     assert code == 0
-    assert {name for name in installed if name.startswith("packhorse")} == {"packhorse", f"packhorse_{APP}"}
-    assert "fetch" in (tmp_path / "log").read_text()
+    assert {name for name in installed if name.startswith("packhorse")} == {"packhorse", f"packhorse_{app}"}
+    assert f"{QUEUE[app]}=" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("app", APPS)

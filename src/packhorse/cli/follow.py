@@ -59,12 +59,13 @@ def current_run(events: Iterator[Json]) -> Iterator[Json]:
             yield event
 
 
-def report_end(job: Json) -> int:
-    """Print how the job ended and what to do next; return the exit code."""
+def report_end(job: Json, *, is_saved: bool = False) -> int:
+    """Print how the job ended and what to do next; return the exit code. ``is_saved``: its result is downloaded now."""
     job_id, error = job["job_id"], job["error"] or {}
     match job["status"]:
         case "completed":
-            output.message(f"Job {job_id} completed. Get the result with: packhorse result {job_id}")
+            following = "" if is_saved else f" Get the result with: packhorse result {job_id}"
+            output.message(f"Job {job_id} completed.{following}")
         case "failed":
             where = f" in {error['stage']}" if error.get("stage") else ""  # a deadline is no stage's
             output.message(f"Job {job_id} failed{where}: {error.get('code')}: {error.get('message')}")

@@ -309,7 +309,7 @@ def job_config(job_id: str) -> Call[Json]:
 
 
 def put_job_config(document: Mapping[str, Any]) -> Call[Json]:
-    """Create a schedule of a flat document, or replace the one that you have read, which ``updated_at`` tells.
+    """Create a schedule from a flat document, or replace the one that you have read, which ``updated_at`` tells.
 
     Raises `EditedMeanwhile` if somebody else has edited it since.
     """

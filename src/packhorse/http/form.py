@@ -303,8 +303,8 @@ class Form:
 def too_much(field: str, limit: int) -> TooLarge:
     """Names the setting, not what was left of the limit."""
     return TooLarge(
-        f"{field} is too large: a job's parameters have at most {limit} bytes (PACKHORSE_PARAMETERS_LIMIT), "
-        f"what is sent with them {BESIDES}, besides files.",
+        f"{field} is too large. Without files, a job's parameters may have {limit} bytes (PACKHORSE_PARAMETERS_LIMIT), "
+        f"and the other fields of the request {BESIDES}.",
         field=field,
         limit=limit,
     )

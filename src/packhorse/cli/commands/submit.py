@@ -91,7 +91,7 @@ def _wait_and_report(client: Client, job: Json, output: Path | None, remote: Rem
     found = follow.follow_job(client, job["job_id"], is_new=True)
     if found is None:
         return follow.DETACHED
-    code = follow.report_end(found)
+    code = follow.report_end(found, is_saved=output is not None)
     if remote.json:
         printing.document(found)
     if code == 0 and output is not None:

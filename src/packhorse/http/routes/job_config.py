@@ -59,7 +59,7 @@ async def get_job_config(services: FromServices, caller: FromCaller, schedule_id
 async def put_job_config(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
 ) -> Response[dict[str, Any]]:
-    """Create a schedule of a flat document, or a new version of it, from the next tick on.
+    """Create a schedule from a flat document, or a new version of it, from the next tick on.
 
     Without `pipeline`, it is the one that has these parameters. To replace a document, send it with the `updated_at`
     you have read, or with `If-Match`: 412 if somebody else has edited it since.
