@@ -98,3 +98,16 @@ async def test_a_job_that_went_well_is_the_past_of_the_next(store: Store, clock:
 
     assert found == {claimed.task.stage: Counter({duration_bucket(40.0): 1})}
     assert await past_durations(store, "another") == {}
+
+
+def test_nine_of_ten_need_no_longer_than_the_longest_time_that_it_names() -> None:
+    past = {"onnx": Counter({duration_bucket(10.0): 80, duration_bucket(60.0): 20}), "bie": PAST["bie"]}
+
+    found = estimate_job(waiting(), {}, past, NOW)
+    by_pace = estimate_job(running(), {ONNX: Progress(ONNX, 1, NOW, 0.5, 1.0, "", 0.5)}, past, NOW + 30)
+    over = told(running(), after=1000.0)
+
+    assert [found.seconds, found.most] == pytest.approx([110.0, 160.0], rel=WITHIN)
+    assert [by_pace.seconds, by_pace.most] == pytest.approx([130.0, 145.0], rel=WITHIN)
+    assert by_pace.stages["onnx"].most == pytest.approx(45.0)
+    assert over.most is None

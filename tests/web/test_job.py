@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import subprocess
 import sys
@@ -12,9 +13,13 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from packhorse.client import Client
+from packhorse.core.models import Failure
+from packhorse.factory import open_store
+from tests.contract import builders
+from tests.contract.builders import each, plan, stage
 from tests.http.processes import ROOT, Server, until
 from tests.tiers import sampled
-from tests.web.browser import check_access, person
+from tests.web.browser import aside, check_access, person
 from tests.web.shown import HOSTILE, LOOKS, Gated, open_all, shown
 
 BOX = "document.getElementById('log-box')"
@@ -252,6 +257,47 @@ def test_the_log_is_followed_and_only_its_end_is_kept_in_view(page: Page, client
     assert page.evaluate(f"{BOX}.scrollTop + {BOX}.clientHeight >= {BOX}.scrollHeight - 1")
     job.ends()
     expect(page.locator("h1 .status")).to_contain_text("completed")
+
+
+def test_ten_thousand_elements_change_in_place_and_each_can_be_looked_at(page: Page, running: Server) -> None:
+    wide = plan(stage("split"), stage("page", each("split"), elements=10_000))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+
+    async def begin() -> str:
+        store = await open_store(running.place.settings.store)
+        job = await builders.split(store, 10_000, wide)
+        await store.close()
+        return job.id
+
+    async def advance() -> None:
+        store = await open_store(running.place.settings.store)
+        first, *rest = await builders.claim(store, 20)
+        await builders.fail(store, first, Failure("BAD_IMAGE", "It is torn."))
+        for claim in rest:
+            await builders.finish(store, claim)
+        await store.close()
+
+    job_id = aside(lambda: asyncio.run(begin()))
+    page.goto(f"/jobs/{job_id}")
+    grid = page.locator(".cells")
+    expect(grid).to_have_attribute("aria-label", "Elements of page: 10,000 pending")
+    before = len([url for url in asked if url.endswith(job_id)])
+
+    aside(lambda: asyncio.run(advance()))
+
+    done = "Elements of page: 19 completed, 1 waiting for its retry, 9,980 pending"
+    expect(grid).to_have_attribute("aria-label", done)
+    assert (
+        len([url for url in asked if url.endswith(job_id)]) <= before + 1
+    )  # the stage has started: one look at the page
+    box = page.locator(".cells-box").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 10 + 4, box["y"] + 10 + 4)
+    expect(page.locator("#element")).to_contain_text("BAD_IMAGE")
+    page.locator("#element").get_by_role("link", name="Next").click()
+    expect(page.locator("#element")).to_contain_text("page[1] completed")
+    check_access(page)
 
 
 def test_what_takes_its_time_has_an_estimate_from_runs_before(page: Page, client: Client, tmp_path: Path) -> None:

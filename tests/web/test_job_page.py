@@ -210,6 +210,20 @@ def test_colours_of_a_terminal_become_styles_and_other_sequences_vanish() -> Non
     assert formatting.styled("10%\r20%\r\n") == [("", "20%")]
 
 
+@pytest.mark.parametrize(
+    ("least", "most", "text"),
+    [
+        (20, 41, "20 to 40 s"),
+        (50, 120, "50 s to 2 min"),
+        (10_800, 11_500, "3 h"),
+        (8, None, "8 s"),
+        (9, 4, "9 s"),
+    ],
+)
+def test_the_time_that_is_left_is_a_range_where_it_is_one(least: float, most: float | None, text: str) -> None:
+    assert formatting.between(least, most) == text
+
+
 # The timeline
 
 

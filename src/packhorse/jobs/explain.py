@@ -35,6 +35,12 @@ STAGES = "/stages"
 ENOUGH = 10.0
 """Percent from which a stage's own pace is a better estimate than earlier runs."""
 
+MOST = 0.9
+"""The share of runs that take no longer than the longest time that an estimate names."""
+
+SPREAD = 1.5
+"""How much longer than at its present pace a stage may take, at most; and if no earlier run says so."""
+
 Past = Mapping[str, Counter[int]]
 """For each stage, how often it took how long."""
 
@@ -184,32 +190,42 @@ def estimate_job(job: Job, reported: Reported, past: Past, now: float) -> Estima
     left = {plan.name: _left(job, plan, reported, past.get(plan.name, Counter()), now) for plan in job.plan.stages}
     runs = min((each.runs for each in left.values() if each.seconds), default=0)
     if job.status.is_terminal or job.stopping is not None:
-        return Estimate(None, runs, left)
+        return Estimate(None, None, runs, left)
+    seconds = _longest_way(job, {name: each.seconds for name, each in left.items()}, now)
+    most = _longest_way(job, {name: each.most for name, each in left.items()}, now)
+    return Estimate(seconds, most, runs, left)
+
+
+def _longest_way(job: Job, left: Mapping[str, float | None], now: float) -> float | None:
+    """Seconds until the last stage ends, if each takes so long; None if that is unknown for one."""
     ends: dict[str, float | None] = {}
     for plan, stage in zip(job.plan.stages, job.stages, strict=True):
         begun = job.status is not Status.PENDING  # before, the wait for its time does not count
         needed = [ends[need.stage] for need in plan.needs]
-        ends[plan.name] = _end(stage, needed, left[plan.name].seconds, now, waits=begun)
+        ends[plan.name] = _end(stage, needed, left[plan.name], now, waits=begun)
     last = _latest(list(ends.values()), now)
-    return Estimate(None if last is None else last - now, runs, left)
+    return None if last is None else last - now
 
 
 def _left(job: Job, plan: StagePlan, reported: Reported, counts: Counter[int], now: float) -> StageEstimate:
-    runs, usual = counts.total(), percentile(counts, 0.5)
+    runs, usual, slow = counts.total(), percentile(counts, 0.5), percentile(counts, MOST)
     status = job.stage_status(plan.name)
     if status is TaskStatus.COMPLETED:
-        return StageEstimate(usual, 0.0, runs)
+        return StageEstimate(usual, 0.0, runs, 0.0)
     if status.is_terminal:
         return StageEstimate(usual, None, runs)
     began = min((task.started_at for task in job.tasks_of_run(plan.name) if task.started_at), default=None)
     if began is None or status is TaskStatus.PENDING:
-        return StageEstimate(usual, usual, runs)
+        return StageEstimate(usual, usual, runs, slow)
     passed, share = max(0.0, now - began), stage_percent(job, plan.name, reported)
     by_pace = passed * (100.0 - share) / share if share > 0 else None
     longer = Counter({number: count for number, count in counts.items() if number >= duration_bucket(passed)})
     median = percentile(longer, 0.5)  # of the runs that took longer; None if this is the slowest yet
-    seconds = by_pace if share >= ENOUGH or median is None else max(0.0, median - passed)
-    return StageEstimate(usual, seconds, runs)
+    if share >= ENOUGH or median is None:  # earlier runs say how much it may vary
+        spread = min(SPREAD, slow / usual) if slow and usual else SPREAD
+        return StageEstimate(usual, by_pace, runs, None if by_pace is None else by_pace * spread)
+    most = percentile(longer, MOST) or median
+    return StageEstimate(usual, max(0.0, median - passed), runs, max(0.0, most - passed))
 
 
 def _end(

@@ -104,10 +104,12 @@ class StageEstimate(Struct, frozen=True):
     usual: float | None  # the median of its earlier runs
     seconds: float | None  # how much longer it will run
     runs: int
+    most: float | None = None  # so much longer at most, in nine of ten cases
 
 
 class Estimate(Struct, frozen=True):
     seconds: float | None
+    most: float | None  # so much longer at most, in nine of ten cases
     runs: int  # how many earlier runs it is based on, at least; 0 if only on the job's own progress
     stages: Mapping[str, StageEstimate]
 
@@ -136,11 +138,14 @@ class StageEstimateDocument(TypedDict):
 class EstimateDocument(TypedDict):
     """How much longer a job will run, in seconds, null if unknown.
 
+    Half of the jobs need no longer than ``seconds``, and nine of ten no longer than ``most_seconds``.
+
     The time that stages wait for a worker is not included. It is based on at least ``runs`` runs of the last three
     days; 0 means only on the progress that the job reports.
     """
 
     seconds: float | None
+    most_seconds: float | None
     ends_at: str | None
     runs: int
     stages: dict[str, StageEstimateDocument]
@@ -154,6 +159,7 @@ def reason_to_json(reason: Reason) -> ReasonDocument:
 def estimate_to_json(estimate: Estimate, now: float) -> EstimateDocument:
     return {
         "seconds": _round(estimate.seconds),
+        "most_seconds": _round(estimate.most),
         "ends_at": None if estimate.seconds is None else iso(now + estimate.seconds),
         "runs": estimate.runs,
         "stages": {

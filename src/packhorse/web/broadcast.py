@@ -140,11 +140,11 @@ class Broadcast:
         job = moved.job
         document = {"run": job.run, "status": job.status, "stopping": job.stopping, "stages": moved.stages}
         past, _ = await self._services.past_durations(job.plan.pipeline)
-        left = estimate_job(job, moved.progress, past, self._services.store.now()).seconds
+        left = estimate_job(job, moved.progress, past, self._services.store.now())
         return {
             "shape": stages.shape(document),
             "progress": moved.position["progress"],
-            **({} if left is None else {"left": formatting.about(left)}),
+            **({} if left.seconds is None else {"left": formatting.between(left.seconds, left.most)}),
             "stages": {
                 name: [each["progress"], stages.stage_text(each), stages.node_text(each)]
                 for name, each in moved.stages.items()

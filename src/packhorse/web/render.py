@@ -38,7 +38,7 @@ HEADERS = {
 SAID = "packhorse_said"  # a cookie: what the last form has come to, told by the next page and forgotten
 SAID_FOR = 20  # seconds, in case that page never comes
 
-FILTERS = "duration milliseconds size number percent ago clock is_past second title about level styled"
+FILTERS = "duration milliseconds size number percent ago clock is_past second title about between level styled"
 """Functions of `formatting` that templates use."""
 
 SHARED = "shared"  # what it takes to look at what all tenants share

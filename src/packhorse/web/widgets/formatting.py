@@ -110,6 +110,15 @@ def about(seconds: float) -> str:
     return f"{round(seconds / 3_600)} h" if seconds < 172_800 else f"{round(seconds / 86_400)} d"
 
 
+def between(least: float, most: float | None) -> str:
+    """As a guess that says how sure it is: 20 to 40 s, 50 s to 2 min; one time if both are about the same."""
+    low, high = about(least), about(most or least)
+    if low == high or most is None or most <= least:
+        return low
+    number, _, unit = low.partition(" ")
+    return f"{number} to {high}" if high.endswith(f" {unit}") else f"{low} to {high}"
+
+
 LONGEST = 2000  # characters of a value that are shown: the API has all of it
 
 
