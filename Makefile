@@ -10,7 +10,7 @@ PROJECTS := pyproject.toml $(wildcard apps/*/pyproject.toml)  # packhorse and it
 APPS := $(patsubst apps/%/pyproject.toml,%,$(wildcard apps/*/pyproject.toml))  # each has an image
 CODE := hatch_build.py src apps deploy examples tests bench lab docs
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
-PROCESSES := -n $(JOBS) --dist loadfile --no-loadscope-reorder  # in batches of tests/batches.py
+PROCESSES = -n $(JOBS) --dist loadfile --no-loadscope-reorder  # in batches of tests/batches.py
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url --excludes requirements/local.in
 
 # Hundreds of processes are started here: where the environment forbids it to keep what was compiled, each compiles anew.
@@ -48,6 +48,7 @@ $(MODELS): apps/video/packhorse_video/pins.toml apps/video/packhorse_video/graph
 run: setup ## Run it: four apps, a real job of each, and a kill -9 in the middle (CHECK=1: end after the checked results)
 	$(BIN)/python -m examples.four_apps
 
+quick: JOBS = 3  # nothing waits here, and each process first collects all tests
 quick: setup ## Run the tests of the inner loop: one process each, SQLite and a folder
 	$(BIN)/pytest $(PROCESSES) --tier quick tests/auth tests/background tests/contract tests/core tests/define tests/http tests/jobs tests/outbound tests/store/sqlite tests/worker
 

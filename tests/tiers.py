@@ -71,6 +71,7 @@ NOT_QUICK = frozenset(
         "http/test_schedule_clients.py",
         "http/test_server.py",
         "http/test_tenants.py",
+        "http/test_trace.py",
         "http/test_uploads.py",
         "worker/test_describe.py",
         "worker/test_isolation.py",

@@ -242,7 +242,7 @@ async def test_a_name_there_is_not_is_answered_with_those_there_are(http: Http) 
     assert "there is pipeline, user_id, parameters, priority, delay, metadata" in as_json.json()["detail"]
     assert names in as_form.json()["detail"]
     assert names in as_file.json()["detail"]
-    assert "there is user_id, status, pipeline, created_from, created_until, cursor, limit" in in_query.text
+    assert "there is user_id, status, pipeline, created_from, created_until, q, cursor, limit" in in_query.text
 
 
 # As a form
