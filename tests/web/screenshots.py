@@ -73,6 +73,8 @@ def _filled(client: Client, folder: Path) -> dict[str, str]:
         "failures": "/failures",
         "group": f"/failures/groups/{group['fingerprint']}",
         "keys": "/keys",
+        "webhooks": "/webhooks",
+        "limits": "/limits",
         "audit": "/audit",
         "health": "/health",
         "waiting": f"/p/{token['key']}",

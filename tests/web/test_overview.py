@@ -8,18 +8,17 @@ from packhorse.client import Client
 from tests.web.browser import check_access
 
 
-def figure(page: Page, name: str) -> str:
-    return page.locator(".figures > div", has_text=name).locator("dd").inner_text()
-
-
-def test_a_job_that_ends_is_counted_without_a_reload(page: Page, client: Client) -> None:
-    page.goto("/")
-    before = int(figure(page, "Ended today"))
-    page.evaluate("window.mark = 1")
-
+def test_a_job_is_shown_and_plots_are_drawn_without_a_reload(page: Page, client: Client) -> None:
     client.wait(client.submit("hold", {"seconds": 0.1}, user="ann")["job_id"])
+    page.goto("/")
+    page.evaluate("window.mark = 1")
+    expect(page.get_by_role("group", name="Plot: ").locator("canvas")).to_have_count(4)
 
-    expect(page.locator(".figures > div", has_text="Ended today").locator("dd")).to_have_text(str(before + 1))
+    job = client.wait(client.submit("hold", {"seconds": 0.1}, user="bob")["job_id"])
+
+    recent = page.get_by_role("region", name="Recent").locator("li", has=page.locator(f'a[title="{job["job_id"]}"]'))
+    expect(recent).to_contain_text("completed")
+    expect(page.get_by_role("group", name="Plot: ").locator("canvas")).to_have_count(4)
     assert page.evaluate("window.mark") == 1
 
 

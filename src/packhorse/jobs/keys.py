@@ -12,6 +12,7 @@ from packhorse.schemas import keys as schemas
 from packhorse.schemas.progress import iso
 from packhorse.store.collections import audit as audit_records
 from packhorse.store.collections import keys as records
+from packhorse.store.collections.audit import Entry
 from packhorse.store.collections.keys import Key
 
 LONGEST = 10 * 366 * 86_400.0
@@ -115,12 +116,29 @@ async def revoke_token(services: Services, caller: Caller, job_id: str, key_id: 
     return await _end(services, caller, token, "token.revoked")
 
 
-async def audit(services: Services, caller: Caller, *, before: int | None = None, limit: int = 50) -> schemas.AuditPage:
-    """Who did what with which key, newest first. Operators also see what callers without a valid key tried."""
+ROUTINE = "key.accepted"
+"""What the audit log has for every use of a key: most of its entries."""
+LOOKS = 10
+"""Pages of the log that are read for one without routine entries."""
+
+
+async def audit(
+    services: Services, caller: Caller, *, before: int | None = None, limit: int = 50, with_routine: bool = True
+) -> schemas.AuditPage:
+    """Who did what with which key, newest first. Operators also see what callers without a valid key tried.
+
+    Without routine entries a page may be short, and still have a next one.
+    """
     await services.audit.flush()
     tenants = (caller.tenant, access.NOBODY.tenant) if caller.tenant == access.OPERATOR else (caller.tenant,)
-    found = await audit_records.tail(services.store, *tenants, before=before, limit=limit + 1)
-    following = found[limit - 1].n if len(found) > limit else None
+    found: list[Entry] = []
+    for _ in range(LOOKS):
+        page = await audit_records.tail(services.store, *tenants, before=before, limit=limit + 1)
+        found += [each for each in page if with_routine or each.event != ROUTINE]
+        before = page[-1].n if len(page) > limit else None
+        if before is None or len(found) > limit:
+            break
+    following = found[limit - 1].n if len(found) > limit else before
     return {"items": [schemas.audit_entry_to_json(each) for each in found[:limit]], "next": following}
 
 

@@ -9,16 +9,18 @@ from typing import Literal
 
 from msgspec import Struct
 
+from packhorse.auth import access
 from packhorse.auth.access import LOCAL_USER, Caller
 from packhorse.core.models import Job
 from packhorse.define.options import seconds
 from packhorse.define.validation import invalid
 from packhorse.errors import Forbidden, QueueNotFound
-from packhorse.jobs import failures, health
+from packhorse.jobs import health
 from packhorse.jobs.explain import is_live, read_pauses
 from packhorse.jobs.health import MACHINE_FRESH
 from packhorse.jobs.services import Services, check_reason
 from packhorse.jobs.stats import RECENT, Figures, Point, QueueStats, by_queue, count_ended, queue_stats, series
+from packhorse.jobs.view import JobRow, latest_jobs
 from packhorse.schemas import operations as schemas
 from packhorse.schemas.failures import FailureGroupDocument
 from packhorse.schemas.progress import iso
@@ -44,30 +46,37 @@ class Overview(Struct, frozen=True):
     findings: Sequence[schemas.FindingDocument]
     """The bad ones."""
     groups: Sequence[FailureGroupDocument]
-    """Groups of failures of which some are open, the last seen first."""
+    """Groups of failures of which some are open, those that hit most users first, with their trends."""
+    running: Sequence[JobRow]
+    recent: Sequence[JobRow]
+    """The newest jobs that do not run."""
 
 
-async def overview(services: Services, caller: Caller, window: str, *, groups: int) -> Overview:
-    """The survey and the self-check may be a few seconds old: all viewers share them.
+async def overview(services: Services, caller: Caller, window: str, queue: str, *, jobs: int) -> Overview:
+    """All but the jobs may be a few seconds old: all viewers share it.
 
-    Raises InvalidInput for the window.
+    Raises InvalidInput for the window, and QueueNotFound.
     """
     length = _length(window)
-    survey, _ = await services.survey()
-    bad, _ = await services.findings()
-    today, failed = await count_ended(services.store)
-    found = await series(services.store, length, with_levels=False)
+    survey = await services.survey.value()
+    if queue and queue not in survey.queues:
+        raise QueueNotFound(queue=queue[:100])
+    today, failed = await services.ended.value()
+    found = await services.activity.value(str(length), queue)
     open_groups: list[FailureGroupDocument] = []
     with suppress(Forbidden):  # a key for one user sees no groups
-        page = await failures.list_groups(services, caller, limit=groups)
-        open_groups = [each for each in page["items"] if each["open"]]
+        access.require_whole_tenant(caller)
+        open_groups = await services.worst_groups.value(caller.tenant)
+    running, recent = await latest_jobs(services, caller, jobs)
     return Overview(
         survey,
         today,
         failed,
         [_point(point, found.step) for point in found.points],
-        [_finding(each, services.store.now()) for each in bad],
-        open_groups,
+        [_finding(each, services.store.now()) for each in await services.findings.value()],
+        [each for each in open_groups if caller.sees_pipeline(each["pipeline"])],
+        running,
+        recent,
     )
 
 

@@ -19,7 +19,7 @@ from packhorse.jobs import health
 from packhorse.jobs.catalog import Catalog
 from packhorse.jobs.explain import past_durations, read_fleet
 from packhorse.jobs.promote import Destination
-from packhorse.jobs.stats import MOST_COUNTED, queue_stats
+from packhorse.jobs.stats import MOST_COUNTED, count_ended, queue_stats, series, worst_groups
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log
 from packhorse.schemas.jobs import JobDocument, jobs_to_json, public_job
@@ -30,6 +30,7 @@ COUNTED = 2.0
 """Seconds for which a count of all jobs is used again: some stores need several milliseconds for it."""
 REFRESHED = 5.0
 """Seconds between two reads of what the overview page shows every operator. A server reads it, not its viewers."""
+SHOWN_FIRST = ("3600.0", "")  # the last hour, of all queues
 OUTDATED = 3 * REFRESHED
 """Seconds after which a viewer reads it, because the server has not."""
 CHECKED = 60.0
@@ -139,6 +140,15 @@ class Services:
         self.survey = Cached(lambda: queue_stats(store, settings.lease), OUTDATED, store.now)
         self.checked = Cached(lambda: store.check(), CHECKED, store.now)
         self.findings = Cached(self._find_bad, OUTDATED, store.now)
+        self.ended = Cached(lambda: count_ended(store), OUTDATED, store.now)
+        self.worst_groups = Cached(partial(worst_groups, store), OUTDATED, store.now)
+        """Of a tenant."""
+        self.activity = Cached(
+            lambda window, queue: series(store, float(window), queue=queue or None, with_levels=False),
+            OUTDATED,
+            store.now,
+        )
+        """Of so many seconds; of one queue, or of all jobs if its name is empty."""
         self.past_durations = Cached(partial(past_durations, store), REMEMBERED, store.now)
         """Of the stages of a pipeline: pages that watch a job ask again and again."""
         self.fleet = Cached(lambda: read_fleet(store, settings.lease), FLEET_FRESH, store.now)
@@ -148,6 +158,9 @@ class Services:
         """Read what the overview page shows every operator, again and again."""
         while True:
             await self.survey.refresh()
+            await self.ended.refresh()
+            await self.worst_groups.refresh(access.LOCAL.tenant)
+            await self.activity.refresh(*SHOWN_FIRST)
             await self.findings.refresh()
             await asyncio.sleep(REFRESHED)
 

@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
+from packhorse.core.failures import HOUR, MAX_TIMES, TREND_HOURS
 from packhorse.core.plan import Definition
 from packhorse.jobs.explain import is_live
+from packhorse.schemas.failures import FailureGroupDocument, group_to_json, trend_to_json
 from packhorse.store.base import Store
 from packhorse.store.collections import workers
 from packhorse.store.collections.base import get_readable
+from packhorse.store.collections.failures import list_times
 from packhorse.store.collections.queues import Level, Reading, list_readings
 from packhorse.store.collections.workers import WorkerCard, list_definitions, plans_of
 from packhorse.store.counters import MINUTE, QUARTER, Tally
@@ -20,6 +23,9 @@ MOST_COUNTED = 10_000
 """Tasks counted per queue. This number means at least so many."""
 MOST_POINTS = 300
 """Points of a series."""
+LOOKED_THROUGH = 50
+"""Groups of failures, the last seen, of which some are worst."""
+WORST = 5
 RECENT = 300.0
 """Seconds over which a queue's throughput and waits are measured."""
 DAY = 86_400
@@ -112,6 +118,18 @@ def _level(reading: Reading, queue: str | None) -> Level:
         running=sum(level.running for level in levels),
         slots=sum(level.slots for level in levels),
     )
+
+
+async def worst_groups(store: Store, tenant: str) -> list[FailureGroupDocument]:
+    """Groups with open failures, those that hit most users first, each with its trend."""
+    found = [each for each in await store.failure_groups(tenant, limit=LOOKED_THROUGH) if each.open]
+    found = sorted(found, key=lambda each: (each.users, each.open), reverse=True)[:WORST]
+    now, names = store.now(), [each.fingerprint for each in found]
+    times = await list_times(store, tenant, names, since=now - TREND_HOURS * HOUR, limit=MAX_TIMES) if names else []
+    documents = [group_to_json(each) for each in found]
+    for document, of in zip(documents, times, strict=True):
+        document["trend"] = trend_to_json(of, now)
+    return documents
 
 
 # Queues as they are now

@@ -85,6 +85,20 @@ async def job_rows(
     return await read_readable(partial(_rows, services.store), found), following
 
 
+async def latest_jobs(services: Services, caller: Caller, limit: int) -> tuple[list[JobRow], list[JobRow]]:
+    """The newest jobs that run, and the newest that do not: at most so many of each."""
+    filters = access.jobs_filters(caller, Filter())
+    running, recent = await asyncio.gather(
+        _find(services.store, [replace(each, status=Status.RUNNING) for each in filters], None, limit),
+        _find(services.store, filters, None, 2 * limit),
+    )
+    known = {job.id: job for job in (*running, *recent)}
+    rows = await read_readable(partial(_rows, services.store), [known[id] for id in sorted(known, reverse=True)])
+    return [row for row in rows if row["status"] == "running"][:limit], [
+        row for row in rows if row["status"] != "running"
+    ][:limit]
+
+
 async def _rows(store: Store, jobs: Sequence[Job]) -> list[JobRow]:
     ids = [job.id for job in jobs]
     progress, specs = await asyncio.gather(store.progress(ids), store.specs(ids))

@@ -28,6 +28,7 @@ from packhorse.web.pages import (
     public_job,
     schedule_form,
     schedules,
+    webhooks,
 )
 from packhorse.web.render import HEADERS, error_page, no_page
 
@@ -36,7 +37,10 @@ KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", 
 
 Known = Annotated[str | None, HeaderParameter(name="If-None-Match")]
 
-MODULES = (operations, jobs, new_job, job, job_parts, public_job, schedules, schedule_form, failures, keys, login)
+MODULES = (
+    *(operations, jobs, new_job, job, job_parts, public_job, schedules, schedule_form),
+    *(failures, keys, webhooks, login),
+)
 
 PAGES = Router(
     "/", route_handlers=[route for each in MODULES for route in each.ROUTES], exception_handlers={Exception: error_page}

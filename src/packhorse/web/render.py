@@ -49,6 +49,8 @@ NAVIGATION = (
     ("/failures", "Failures", "read"),
     ("/queues", "Queues", SHARED),
     ("/keys", "Keys", "admin"),
+    ("/webhooks", "Webhooks", "admin"),
+    ("/limits", "Limits", SHARED),
     ("/audit", "Audit", "admin"),
     ("/health", "Health", SHARED),
 )

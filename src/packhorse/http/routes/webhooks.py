@@ -39,16 +39,19 @@ async def list_webhooks(services: FromServices, caller: FromCaller) -> schemas.W
 @post("/webhooks", scope="admin", **json_body(Wanted, BlockedAddress, NoSecretKey, TooMany, required=True))
 async def add_webhook(request: HttpRequest, services: FromServices, caller: FromCaller) -> schemas.NewWebhookDocument:
     """Add an address. The secret that messages are signed with is shown only in this answer."""
-    wanted = await read_json(request, Wanted)
-    if not wanted.url:
+    return await create_webhook(services, caller, (await read_json(request, Wanted)).url)
+
+
+async def create_webhook(services: HttpServices, caller: Caller, url: str) -> schemas.NewWebhookDocument:
+    if not url:
         raise InvalidInput("A webhook needs a url.", field="url")
-    services.outbound.check(wanted.url)
+    services.outbound.check(url)
     now = services.store.now()
     endpoint_id = f"{int(now * 1000):012x}{secrets.token_hex(4)}"
     secret = secret_of(services.settings.secret_key, endpoint_id)
     if len(await collection.list_endpoints(services.store, caller.tenant, only_open=True)) >= MOST:
         raise TooMany(reason=f"{MOST} webhooks; remove one first")
-    endpoint = Endpoint(endpoint_id, caller.tenant, wanted.url, now, created_by=caller.key_id)
+    endpoint = Endpoint(endpoint_id, caller.tenant, url, now, created_by=caller.key_id)
     await collection.add_endpoint(services.store, endpoint)
     services.audit.tell("webhook.added", caller, webhook_id=endpoint.id)
     return {**schemas.webhook_to_json(endpoint), "secret": secret}
@@ -57,7 +60,11 @@ async def add_webhook(request: HttpRequest, services: FromServices, caller: From
 @delete("/webhooks/{webhook_id:str}", scope="admin", status_code=200, responses=error_responses(WebhookNotFound))
 async def remove_webhook(services: FromServices, caller: FromCaller, webhook_id: Id) -> schemas.WebhookDocument:
     """Remove a webhook. Messages that wait for it are dropped."""
-    await _webhook(services, caller, webhook_id)
+    return await end_webhook(services, caller, webhook_id)
+
+
+async def end_webhook(services: HttpServices, caller: Caller, webhook_id: str) -> schemas.WebhookDocument:
+    await find_webhook(services, caller, webhook_id)
     ended = await collection.end_endpoint(services.store, webhook_id, services.store.now(), "It was removed.")
     if ended is None:
         raise WebhookNotFound(webhook_id=webhook_id)
@@ -70,7 +77,7 @@ async def list_deliveries(
     services: FromServices, caller: FromCaller, webhook_id: Id, limit: PageSize = 50
 ) -> schemas.DeliveriesPage:
     """The messages that wait to be sent, newest first, with the error of the last attempt."""
-    await _webhook(services, caller, webhook_id)
+    await find_webhook(services, caller, webhook_id)
     found = await collection.list_deliveries(services.store, webhook_id, limit)
     return {"items": [schemas.delivery_to_json(each) for each in found], "next": None}
 
@@ -86,7 +93,11 @@ async def try_webhook(
 ) -> schemas.TrialDocument:
     """Send a message of the type `webhook.test` now, once, and return the outcome."""
     await read_json(request, Nothing)
-    endpoint = await _webhook(services, caller, webhook_id)
+    return await send_test(services, caller, webhook_id)
+
+
+async def send_test(services: HttpServices, caller: Caller, webhook_id: str) -> schemas.TrialDocument:
+    endpoint = await find_webhook(services, caller, webhook_id)
     now = services.store.now()
     reply = await webhooks.post(
         services.outbound,
@@ -100,7 +111,7 @@ async def try_webhook(
     return {"delivered": not reply.error, "status": reply.status, "error": reply.error}
 
 
-async def _webhook(services: HttpServices, caller: Caller, webhook_id: str) -> Endpoint:
+async def find_webhook(services: HttpServices, caller: Caller, webhook_id: str) -> Endpoint:
     """A foreign one and a missing one look the same."""
     found = await collection.list_endpoints(services.store, caller.tenant)
     if (endpoint := next((each for each in found if each.id == webhook_id), None)) is None:

@@ -28,6 +28,7 @@ STATUSES = tuple(each.value for each in FailureStatus)
 FILTERS = ("pipeline", "error_code", "user_id", "schedule_id", "since", "until")
 CHOSEN = ("fingerprint", *FILTERS)
 ORDERS = 50  # the newest orders, of which those about a group are shown with it
+SIMILAR = 10
 OFFERED = 200  # of each kind, to filter by
 LEFT = {
     "gone": "the job was deleted",
@@ -140,11 +141,13 @@ async def group(
     found = await failures.group(services, caller, fingerprint, trend=True)
     assert "trend" in found
     wanted = _filter(caller.tenant, fingerprint=fingerprint, status=status or None)
-    page, orders, trial = await asyncio.gather(
+    page, orders, trial, others = await asyncio.gather(
         failures.list_failures(services, caller, wanted, cursor=cursor),
         failures.list_orders(services, caller, limit=ORDERS),
         _trial(request, tried, order),
+        failures.list_groups(services, caller, limit=OFFERED),
     )
+    newest = page["items"][0] if page["items"] else None
     return render_page(
         request,
         "failure_group.html",
@@ -158,10 +161,30 @@ async def group(
         orders=[each for each in orders["items"] if each["about"] and each["about"]["fingerprint"] == fingerprint],
         left=LEFT,
         trial=trial,
+        newest=newest,
+        traceback=None if newest is None else await _traceback(request, newest),
+        similar=[each for each in others["items"] if _is_similar(each, found)][:SIMILAR],
         tried=tried,
         order=order,
         may_settle=_may_settle(request),
     )
+
+
+def _is_similar(other: FailureGroupDocument, group: FailureGroupDocument) -> bool:
+    """Another failure of the same stage, or of the same kind elsewhere in the pipeline."""
+    if other["fingerprint"] == group["fingerprint"] or other["pipeline"] != group["pipeline"]:
+        return False
+    return group["stage"] == other["stage"] or group["error_code"] == other["error_code"]
+
+
+async def _traceback(request: Page, failure: FailureDocument) -> str | None:
+    """Of the job as it is now, if its run is still the one that failed."""
+    try:
+        job = await view.job(*services_and_caller(request), failure["job_id"])
+    except PackhorseError:  # deleted, or not readable
+        return None
+    error = job["last_error"]
+    return error["detail"] if error is not None and job["run"] == failure["run"] else None
 
 
 @get("/failures/orders", scope="read", include_in_schema=False)
@@ -207,14 +230,18 @@ async def retry_first(request: Page, fingerprint: FromPath[str]) -> Response[byt
     """Retry only the newest, to see whether the problem is fixed, before all others."""
     services, caller = services_and_caller(request)
     path = f"/failures/groups/{fingerprint}"
+    back = (await form(request)).get("back") == "/"  # from the overview
     await failures.group(services, caller, fingerprint)
     wanted = _filter(caller.tenant, fingerprint=fingerprint, status="open")
     found = (await failures.list_failures(services, caller, wanted, limit=1))["items"]
     if not found:
-        return redirect(request, path, said="This group has no open failures.")
+        return redirect(request, "/" if back else path, said="This group has no open failures.")
     [newest] = [each["failure_id"] for each in found]
     placed = await failures.place_order(services, caller, "retry", Chosen(ids=[newest]))
     assert placed["order"] is not None
+    services.worst_groups.forget()
+    if back:
+        return redirect(request, "/", said="The newest failure of the group will be retried.")
     return redirect(request, path, tried=newest, order=placed["order"]["order_id"])
 
 

@@ -82,7 +82,7 @@ async def jobs(request: Page) -> Response[bytes]:
         cursor=cursor,
         mistakes=wrong,
         pipelines=[each.plan.pipeline for each in published],
-        jobs=[_row(each) for each in rows],
+        jobs=[job_row(each) for each in rows],
         count=_count_of(counts, chosen, len(rows), has_more=next is not None or bool(cursor)),
         next=next,
         is_filtered=any(query.values()),
@@ -131,7 +131,7 @@ def _all(counts: Mapping[Status, CountDocument]) -> CountDocument:
     return {"count": min(number, view.MOST_COUNTED), "is_at_least": is_cut}
 
 
-def _row(job: Any) -> dict[str, Any]:
+def job_row(job: Any) -> dict[str, Any]:
     """With how long it has run, also while it runs."""
     took = job["duration_ms"]
     if took is None and job["started_at"] is not None and job["status"] == "running":
@@ -178,7 +178,7 @@ async def confirm(request: Page) -> Response[bytes]:
         verb=verb,
         meant=meant,
         back=_filter(given),
-        trial={**trial, "first": [_row(each) for each in trial["first"]]},
+        trial={**trial, "first": [job_row(each) for each in trial["first"]]},
         count=_count_text(trial),
         left=_left(trial["left"]),
     )

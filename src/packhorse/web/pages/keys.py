@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from litestar import Response, get, post
-from litestar.params import FromPath, FromQuery
+from litestar.params import FromPath, FromQuery, QueryParameter
 
 from packhorse.errors import InvalidInput
 from packhorse.http.routes.keys import Before, limits_left
@@ -21,6 +21,7 @@ SCOPES = {
     "admin": "create and revoke keys, read the audit log",
 }
 LASTING = {"": "never", "1d": "in a day", "30d": "in 30 days", "90d": "in 90 days", "365d": "in a year"}
+Routine = Annotated[bool, QueryParameter(description="Also each use of a key.")]
 NEW = {"name": "", "scopes": ["submit", "read"], "client_name": "", "user_id": None, "expires_in": None}
 OVERLAPS = {"0s": "at once", "1h": "in an hour", "1d": "in a day", "7d": "in a week"}
 
@@ -103,9 +104,15 @@ async def revoke(request: Page, key_id: FromPath[str]) -> Response[bytes]:
 
 
 @get("/audit", scope="admin", include_in_schema=False)
-async def audit(request: Page, before: Before = None) -> Response[bytes]:
-    found = await use_cases.audit(*services_and_caller(request), before=before, limit=100)
-    return render_page(request, "audit.html", entries=found["items"], next=found["next"], before=before)
+async def audit(request: Page, before: Before = None, routine: Routine = False) -> Response[bytes]:
+    found = await use_cases.audit(*services_and_caller(request), before=before, limit=100, with_routine=routine)
+    return render_page(
+        request,
+        "audit.html",
+        entries=found["items"],
+        next=found["next"],
+        query={"routine": "true" if routine else None, "before": before},
+    )
 
 
 def _is_own(request: Page, key_id: str) -> bool:
