@@ -162,6 +162,18 @@ def _optional_seconds(text: str) -> float | None:
     return seconds(text) if text.strip() else None
 
 
+def color(text: str) -> str:
+    if text and not re.fullmatch("#[0-9a-fA-F]{6}", text):
+        raise ValueError("it must be a colour such as #1f5f5b")
+    return text.lower()
+
+
+def logo(text: str) -> str:
+    if text and not text.endswith((".svg", ".png")):
+        raise ValueError("it must be the path of an .svg or .png file")
+    return text
+
+
 def _word(words: Sequence[str]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text.lower() not in words:
@@ -351,6 +363,11 @@ class Settings:
         6 * 1024**3, "Maximum bytes downloaded per user or key in 24 hours. 0: unlimited", size
     )
     download_timeout: float = _setting(300.0, "Time limit for one download. 0: none", seconds)
+    brand_name: str = _setting("packhorse", "Name at the top of all pages of the web UI")
+    brand_logo: str = _setting("", "SVG or PNG file that the web UI shows beside the name", logo)
+    brand_color: str = _setting(
+        "", "Colour of links and buttons in the web UI, such as #1f5f5b. It is adjusted until it can be read", color
+    )
     publish_to: str = _setting(
         "",
         "Bucket or folder for the files that pipelines publish, at its root. Empty: PACKHORSE_BLOBS",

@@ -75,6 +75,7 @@ def _filled(client: Client, folder: Path) -> dict[str, str]:
         "keys": "/keys",
         "webhooks": "/webhooks",
         "limits": "/limits",
+        "components": "/components",
         "audit": "/audit",
         "health": "/health",
         "waiting": f"/p/{token['key']}",

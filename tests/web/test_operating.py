@@ -10,7 +10,7 @@ from tests.http.processes import Server
 from tests.tiers import sampled
 from tests.web.browser import check_access, person
 
-PAGES = ["/", "/queues", "/keys", "/webhooks", "/limits", "/audit", "/health", "/docs"]
+PAGES = ["/", "/queues", "/keys", "/webhooks", "/limits", "/audit", "/health", "/components", "/docs"]
 REACHED = """() => [...document.querySelectorAll(".scroll button, .scroll a, .scroll summary")]
   .filter((each) => each.offsetParent && each.getBoundingClientRect().right > innerWidth)
   .map((each) => each.textContent.trim())"""

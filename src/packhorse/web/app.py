@@ -14,6 +14,7 @@ from packhorse.errors import NotFound, WrongMethod
 from packhorse.factory import check
 from packhorse.http import app, problems, server
 from packhorse.http.mount import Mounted
+from packhorse.http.services import FromServices
 from packhorse.settings import Settings, load
 from packhorse.web.pages import (
     docs,
@@ -31,8 +32,15 @@ from packhorse.web.pages import (
     webhooks,
 )
 from packhorse.web.render import HEADERS, error_page, no_page
+from packhorse.web.widgets.brand import read_logo, stylesheet
 
-KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
+KINDS = {
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".woff2": "font/woff2",
+}
 """Files of the pages: scripts, styles and icons of ours, and what was fetched from npm at set-up. No others."""
 
 Known = Annotated[str | None, HeaderParameter(name="If-None-Match")]
@@ -126,4 +134,19 @@ def _kept(name: str, known: str | None) -> Response[bytes | None]:
     return Response(body, media_type=_kind(name), headers=headers)
 
 
-FILES = [static, icon]
+@get("/static/brand.css", scope=None, include_in_schema=False, sync_to_thread=False)
+def brand_colors(services: FromServices) -> Response[bytes]:
+    chosen = services.settings.brand_color
+    return Response(stylesheet(chosen).encode() if chosen else b"", media_type="text/css", headers=HEADERS)
+
+
+@get("/static/brand-logo", scope=None, include_in_schema=False, sync_to_thread=True)
+def brand_logo(services: FromServices) -> Response[bytes]:
+    """An SVG as an image runs no script, and opened by itself the policy stops it."""
+    body = read_logo(services.settings)
+    if body is None:
+        raise NotFound(path="/static/brand-logo")
+    return Response(body, media_type=_kind(services.settings.brand_logo), headers=HEADERS)
+
+
+FILES = [static, icon, brand_colors, brand_logo]

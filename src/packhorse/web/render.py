@@ -22,6 +22,7 @@ from packhorse.http.services import HttpServices
 from packhorse.plurals import plural
 from packhorse.version import VERSION
 from packhorse.web.widgets import formatting
+from packhorse.web.widgets.brand import brand_of
 
 Page = Request[Any, Any, Any]
 
@@ -100,6 +101,7 @@ def render_page(request: Page, template: str, *, status: int = 200, **told: Any)
         navigation=[each for each in NAVIGATION if each[2] in allowed],
         server_now=datetime.now(UTC).isoformat(),
         said=unquote(said or ""),
+        brand=brand_of(request.app.state.services.settings),
         **told,
     )
     answer = Response(text.encode(), status_code=status, media_type="text/html", headers=HEADERS)

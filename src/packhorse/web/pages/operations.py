@@ -170,4 +170,10 @@ def _limit_row(settings: Settings, name: str, used: Mapping[str, int]) -> LimitR
     return LimitRow(f"PACKHORSE_{name.upper()}", text, meaning, say(mine) if share is not None else "", share)
 
 
-ROUTES = [limits, overview, overview_head, queues, pause, resume, health]
+@get("/components", scope="read", include_in_schema=False, sync_to_thread=False)
+def components(request: Page) -> Response[bytes]:
+    """What the pages are made of, side by side: for people who change or brand them, and for a test."""
+    return render_page(request, "components.html")
+
+
+ROUTES = [components, limits, overview, overview_head, queues, pause, resume, health]
