@@ -84,6 +84,7 @@ PLANS = {
             _stage("left", pipeline="pair", is_async=True),
             _stage("right", pipeline="pair"),
             _stage("both", _needs("left"), _needs("right"), pipeline="pair"),
+            _stage("either", _needs("left"), _needs("right"), pipeline="pair", optional=("left",)),
             slot="pair",
         ),
         _plan("nightly", _stage("only", pipeline="nightly", retries=1)),
@@ -226,7 +227,7 @@ class SimChild:
                 call.listener.on_artifact(message)
             case messages.Said():
                 call.listener.on_lines([message.text])
-            case messages.Returned() | messages.Raised() | messages.Postponed():
+            case messages.Returned() | messages.Raised() | messages.Postponed() | messages.Skipped():
                 del self.calls[message.call]
                 call.end(message)
 
@@ -255,6 +256,8 @@ class SimChild:
             return messages.Raised(run.call, "EXCEPTION", f"it broke {luck:.3f}", luck < trouble / 5, "")
         if luck < trouble * 1.2:
             return messages.Postponed(run.call, 1.0 + 3.0 * rng.random())
+        if run.kind.endswith(".left") and luck > 0.9:
+            return messages.Skipped(run.call, "nothing to do")
         if run.kind.endswith(".split"):
             count = 1 + int(3 * rng.random())
             return messages.Returned(run.call, messages.Document(json.encode(list(range(count)))), count)

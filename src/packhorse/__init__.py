@@ -10,6 +10,7 @@ from packhorse.define import (
     Accepts,
     AlertRate,
     Choices,
+    Condition,
     Context,
     Failed,
     File,
@@ -19,9 +20,16 @@ from packhorse.define import (
     Permanent,
     Revive,
     Secret,
+    Skip,
+    all_,
+    any_,
+    contains,
     each,
+    equals,
     gather,
+    is_set,
     needs,
+    not_,
 )
 from packhorse.errors import OutboundFailed, PackhorseError
 from packhorse.version import VERSION
@@ -40,6 +48,7 @@ __all__ = [
     "AsyncClient",
     "Choices",
     "Client",
+    "Condition",
     "Context",
     "Failed",
     "Fetched",
@@ -53,10 +62,17 @@ __all__ = [
     "Permanent",
     "Revive",
     "Secret",
+    "Skip",
+    "all_",
+    "any_",
     "asgi",
+    "contains",
     "each",
+    "equals",
     "gather",
+    "is_set",
     "needs",
+    "not_",
 ]
 
 

@@ -28,7 +28,9 @@ CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 """As in `core/text.py`, which is not to be imported here."""
 FORMATS = ("text", "json")
 MAX_REASON = 500  # Characters of a stage's error message in the log. The job has all of it.
-USUAL = frozenset({"finish", "later", "hand_back"})  # outcomes of an attempt that are logged at debug level only
+USUAL = frozenset(
+    {"finish", "skip", "later", "hand_back"}
+)  # outcomes of an attempt that are logged at debug level only
 LEVELS = ("debug", "info", "warning", "error")
 
 _luck = random.Random()  # noqa: S311 (names, not secrets)

@@ -301,15 +301,19 @@ class Handle(JobHandle[R]):
         if job.status is Status.COMPLETED:
             results = await self._results(store)
             values = {
-                plan.name: await self._value(job, results, self._pipeline.stages[plan.name]) for plan in job.plan.sinks
+                plan.name: None
+                if job.stage(plan.name).reason is not None
+                else await self._value(job, results, self._pipeline.stages[plan.name])
+                for plan in job.plan.sinks
             }
             value = next(iter(values.values())) if len(values) == 1 else values
         return JobSnapshot(self.id, job.status, job_percent(job, reported), job.error, value)
 
     async def _value(self, job: Job, results: dict[TaskId, Result], stage: Stage[..., Any]) -> Any:
-        if not job.stage(stage.name).is_done:
-            status = job.stage_status(stage.name)
+        if not job.stage(stage.name).is_done or job.stage(stage.name).reason is not None:
+            status, reason = job.stage_status(stage.name), job.stage(stage.name).reason
             how = f"not started ({job.skip_reason})" if status is TaskStatus.SKIPPED else status.value
+            how = how if reason is None else f"skipped ({reason})"
             message = f"Stage {stage.name} of job {self.id} is {how} and has no result."
             raise NotFinished(message, job_id=self.id, status=status.value, verb="give its result")
         values: list[Any] = []

@@ -17,7 +17,7 @@ from packhorse import File
 from packhorse.testing import Bench, BenchJob
 from packhorse_video import findings, preview, processors, sample, timeline, weights
 from packhorse_video.accuracy import word_errors
-from packhorse_video.app import Analyse, Found, analyse, decode, face, yolo
+from packhorse_video.app import Analyse, analyse, decode, face, yolo
 from packhorse_video.decoder import About
 from packhorse_video.findings import Finding
 from packhorse_video.frames import Frames
@@ -257,7 +257,7 @@ def test_what_was_not_asked_for_does_not_run(packhorse: Bench, made: Path) -> No
     assert job.status == "completed", job.error
     assert set(job.result.found) == {"cut", "yolo"}
     assert job.result.notes == dict.fromkeys(["ocr", "face", "pose", "asr", "asrx"], "not asked for")
-    assert job.result_of(face) == Found(note="not asked for")
+    assert (job.status_of(face), job.attempts_of(face)) == ("skipped", 0)
     assert job.result.video.sampled == 7
 
 

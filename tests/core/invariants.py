@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from packhorse.core import json
 from packhorse.core.changes import AT_ONCE, Change
 from packhorse.core.models import Job, Task, TaskId
 from packhorse.core.plan import Status, TaskStatus
@@ -27,7 +28,8 @@ def tasks(job: Job) -> Iterator[tuple[TaskId, Task]]:
 
 def gaps(job: Job) -> set[TaskId]:
     """Elements without a value in stages that are done."""
-    done = {plan.name for plan, stage in zip(job.plan.stages, job.stages, strict=True) if stage.is_done}
+    stages = zip(job.plan.stages, job.stages, strict=True)
+    done = {plan.name for plan, stage in stages if stage.is_done and plan.over is not None}
     return {at for at, task in tasks(job) if at.stage in done and task.status is not TaskStatus.COMPLETED}
 
 
@@ -38,6 +40,13 @@ def a_run_goes_on_while_its_stages_tolerate_what_failed(job: Job) -> None:
             assert stage.failed <= bound
         if stage.failed > bound:
             assert job.is_stopped
+
+
+def what_needs_a_skipped_stage_is_skipped(job: Job) -> None:
+    for planned, stage in zip(job.plan.stages, job.stages, strict=True):
+        missing = [n for n in planned.needs if job.stage(n.stage).reason and n.parameter not in planned.optional]
+        if missing and job.status is COMPLETED:
+            assert stage.reason is not None
 
 
 def goes_forward(change: Change) -> None:
@@ -66,6 +75,7 @@ def everything_holds(store: Memory, starts: Starts) -> None:
         times_and_reasons_fit_the_status(job)
         what_never_started_is_skipped(job)
         a_run_goes_on_while_its_stages_tolerate_what_failed(job)
+        what_needs_a_skipped_stage_is_skipped(job)
     a_slot_is_held_exactly_while_its_job_is_active(store)
     what_is_due_is_what_may_start(store)
     what_is_leased_is_what_runs(store)
@@ -106,7 +116,9 @@ def nothing_was_begun_before_what_it_needs(job: Job) -> None:
 
 def a_stage_has_as_many_elements_as_its_list(store: Memory, job: Job) -> None:
     for planned, stage in zip(job.plan.stages, job.stages, strict=True):
-        if planned.over is None:
+        if planned.when is not None and not planned.when.holds(json.decode(store.specs[job.id].parameters)):
+            assert (stage.tasks, stage.status) == ((), TaskStatus.SKIPPED)
+        elif planned.over is None:
             assert stage.tasks is not None
             assert len(stage.tasks) == 1
         elif stage.tasks is not None:
@@ -130,7 +142,7 @@ def what_never_started_is_skipped(job: Job) -> None:
             assert task.status is not TaskStatus.PENDING
         if task.status in STOPPED and not task.is_settled:
             assert job.is_stopped
-        if task.status in STOPPED:
+        if task.status in STOPPED and not task.is_settled:
             assert (task.status is TaskStatus.SKIPPED) == (task.started_at is None)
     for planned in job.plan.stages:
         assert job.status not in TERMINAL or job.stage_status(planned.name).is_terminal

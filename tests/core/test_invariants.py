@@ -25,7 +25,7 @@ MOST_JOBS = 3
 MOST_ROUNDS = 100
 """Of the fair scheduler: many times what the largest graph needs."""
 
-Ending = Literal["finish", "fail", "fail for good", "stall", "time_out", "lose", "later", "hand_back"]
+Ending = Literal["finish", "skip", "fail", "fail for good", "stall", "time_out", "lose", "later", "hand_back"]
 endings = st.sampled_from(get_args(Ending))
 
 
@@ -295,6 +295,8 @@ def decide(job: Job, attempt: Attempt, ending: Ending, width: int | None, now: f
         case "finish":
             result = Result(b"%d" % (width or 0))
             return lifecycle.finish(job, at, token=token, result=result, width=width, now=now)
+        case "skip":
+            return lifecycle.skip(job, at, token=token, reason="nothing to do", now=now)
         case "fail":
             return lifecycle.fail(job, at, token=token, error=BROKEN, luck=0.5, alone=True, now=now)
         case "fail for good":

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from packhorse.background.janitor import Janitor
 from packhorse.blobs import open_blobs
 from packhorse.core import lifecycle
-from packhorse.core.models import Failure, TaskId
+from packhorse.core.conditions import contains
+from packhorse.core.models import Failure, Spec, TaskId
 from packhorse.core.plan import Tolerance
 from packhorse.jobs.explain import STAGES
 from packhorse.jobs.transact import Transactor
@@ -396,6 +397,22 @@ async def test_failed_elements_are_shown_and_run_again(http: Http, store: Store)
     assert (again.status_code, again.json()["run"], again.json()["partial"]) == (202, 2, None)
     statuses = {name: stage["status"] for name, stage in again.json()["stages"].items()}
     assert statuses == {"split": "completed", "page": "running"}
+
+
+async def test_skipped_stages_say_why_and_count_as_done(http: Http, store: Store) -> None:
+    last = builders.stage("only", builders.needs("bie"), optional=("bie",), when=contains("tags", "a"))
+    aside = builders.stage("bie", when=contains("tags", "b"))
+    job = await builders.submit(store, builders.plan(aside, last), Spec(b'{"tags":["a"]}'))
+
+    before = (await http.get(f"jobs/{job.id}")).json()
+    await builders.finish(store, await builders.claim_one(store))
+    after = (await http.get(f"jobs/{job.id}")).json()
+
+    skipped = before["stages"]["bie"]
+    assert (skipped["status"], skipped["progress"], skipped["attempt"]) == ("skipped", 100.0, 0)
+    assert skipped["reason"] == 'it runs only if tags contains "b"'
+    assert (before["stage"], before["progress"]) == ("only", 50.0)
+    assert (after["status"], after["progress"], after["result"]) == ("completed", 100.0, "done")
 
 
 async def test_failed_elements_of_a_job_without_any_are_409(http: Http, store: Store) -> None:

@@ -18,9 +18,16 @@ from packhorse.define import (
     Params,
     Permanent,
     Pipeline,
+    Skip,
+    all_,
+    any_,
+    contains,
     each,
+    equals,
     gather,
+    is_set,
     needs,
+    not_,
 )
 
 
@@ -75,6 +82,22 @@ def report(
     ctx: Context, p: Convert, *, all: list[tuple[int, File]] = gather(scaled), good: list[bool] = gather(checked)
 ) -> dict[str, int]:
     return {"frames": len(all)}
+
+
+@convert.stage(when=any_(not_(is_set("ref_images")), all_(contains("platform", "5"), equals("processor", "npu"))))
+def listened(ctx: Context, p: Convert) -> str | Skip:
+    return "speech" if p.ref_images else Skip("no audio track")
+
+
+@convert.stage
+async def titled(ctx: Context, p: Convert, text: str | None = needs(listened, optional=True)) -> int | Later | Skip:
+    return len(text or "")
+
+
+assert_type(needs(listened), str)
+assert_type(needs(listened, optional=True), str | None)
+assert_type(needs(titled), int)
+assert_type(needs(titled, optional=True), int | None)
 
 
 @convert.stage(tolerate=0.05, retries=1)

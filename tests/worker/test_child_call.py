@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from packhorse import App, Context, File, Later, Params, Permanent, each, gather, needs
+from packhorse import App, Context, File, Later, Params, Permanent, Skip, each, gather, needs
 from packhorse.errors import InvalidInput
 from packhorse.worker.child.call import DETAIL, Outcome, bind_stage, end_with, end_with_error
 from packhorse.worker.child.context import ChildContext
-from packhorse.worker.child.messages import Argument, Document, Postponed, Raised, Returned, Run, to_frame
+from packhorse.worker.child.messages import Argument, Document, Postponed, Raised, Returned, Run, Skipped, to_frame
 
 app = App("calls")
 
@@ -133,6 +133,10 @@ def test_parameters_that_do_not_fit_are_invalid_and_never_tried_again(tmp_path: 
 
 def test_later_is_no_result(tmp_path: Path) -> None:
     assert end(tmp_path, Later(2.5)) == Postponed(7, 2.5)
+
+
+def test_skip_is_no_result(tmp_path: Path) -> None:
+    assert end(tmp_path, Skip("no sound")) == Skipped(7, "no sound")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from packhorse.worker.child.messages import (
     Returned,
     Run,
     Said,
+    Skipped,
     Stop,
     ToChild,
     from_child,
@@ -62,6 +63,7 @@ from_children: st.SearchStrategy[FromChild] = st.one_of(
     st.builds(Returned, numbers, documents, st.none() | numbers),
     st.builds(Raised, numbers, text, text, st.booleans(), text),
     st.builds(Postponed, numbers, st.floats(allow_nan=False)),
+    st.builds(Skipped, numbers, text),
 )
 
 

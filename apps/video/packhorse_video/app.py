@@ -10,7 +10,22 @@ import numpy as np
 from msgspec import Meta
 from PIL import Image
 
-from packhorse import Accepts, App, Choices, Context, File, Params, Permanent, needs
+from packhorse import (
+    Accepts,
+    App,
+    Choices,
+    Condition,
+    Context,
+    File,
+    Params,
+    Permanent,
+    Skip,
+    any_,
+    contains,
+    is_set,
+    needs,
+    not_,
+)
 from packhorse_video import cuts, decoder, findings, preview, processors, sounds, timeline
 from packhorse_video.decoder import About, NotAVideo
 from packhorse_video.findings import Finding, Report
@@ -20,6 +35,7 @@ app = App("video", statuses={status: status for status in ("pending", "running",
 
 NOT_ASKED = "not asked for"
 SILENT = "the video has no sound"
+ABSENT = "not available on this machine"
 KINDS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".ogv", ".flv", ".wmv", "video/*")
 MEMORY = "4GB"
 """Limit per stage, including the models that its process keeps, so that one video cannot exhaust the machine."""
@@ -47,18 +63,18 @@ class Decoded(msgspec.Struct, frozen=True):
 class Speech(msgspec.Struct, frozen=True):
     """What was said, for `asr` and `asrx`."""
 
-    transcript: File | None = None
+    transcript: File
     note: str = ""
-    """Why there is none, or what is missing from it."""
+    """What is missing from it."""
 
 
 class Found(msgspec.Struct, frozen=True):
     """Result of a processor."""
 
-    count: int = 0
-    findings: File | None = None
+    count: int
+    findings: File
     note: str = ""
-    """Why there are no findings, or what is missing from them."""
+    """What is missing from the findings."""
 
 
 class Analysis(msgspec.Struct, frozen=True):
@@ -72,6 +88,11 @@ class Analysis(msgspec.Struct, frozen=True):
     """What is missing from the result, and why."""
     partial: bool = False
     """Whether a part of the video could not be read; `notes` says which."""
+
+
+def asked(*names: str) -> Condition:
+    """One of these processors was asked for, or all that there are."""
+    return any_(not_(is_set("processors")), *(contains("processors", name) for name in names))
 
 
 analyse = app.pipeline("analyse", Analyse, keep="24h", deadline="6h")
@@ -98,10 +119,10 @@ def decode(ctx: Context, p: Analyse) -> Decoded:
     return Decoded(about, File(folder / "frames.zip"), File(folder / "thumbnails.npz"), sound)
 
 
-@analyse.stage(queue="cut", timeout="1h", memory=MEMORY)
-def cut(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
-    if not _is_requested("cut", p):
-        return Found(note=NOT_ASKED)
+@analyse.stage(queue="cut", when=asked("cut"), timeout="1h", memory=MEMORY)
+def cut(ctx: Context, _p: Analyse, decoded: Decoded = needs(decode)) -> Found | Skip:
+    if not _is_there("cut"):
+        return Skip(ABSENT)
     with np.load(decoded.thumbnails.path) as kept:
         thumbnails, times = kept["thumbnails"], kept["times"].tolist()
     found = cuts.find(thumbnails, times)
@@ -109,49 +130,49 @@ def cut(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     return _save(ctx, "cut", cuts.MODEL, len(times), found)
 
 
-@analyse.stage(queue="ocr", timeout="2h", weight=4, memory=MEMORY)
-def ocr(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
-    if not _is_requested("ocr", p):
-        return Found(note=NOT_ASKED)
+@analyse.stage(queue="ocr", when=asked("ocr"), timeout="2h", weight=4, memory=MEMORY)
+def ocr(ctx: Context, _p: Analyse, decoded: Decoded = needs(decode)) -> Found | Skip:
+    if not _is_there("ocr"):
+        return Skip(ABSENT)
     from packhorse_video import texts
 
     return _look(ctx, "ocr", texts.MODEL, decoded, texts.Reader().find)
 
 
-@analyse.stage(queue="face", timeout="1h", memory=MEMORY)
-def face(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
-    if not _is_requested("face", p):
-        return Found(note=NOT_ASKED)
+@analyse.stage(queue="face", when=asked("face"), timeout="1h", memory=MEMORY)
+def face(ctx: Context, _p: Analyse, decoded: Decoded = needs(decode)) -> Found | Skip:
+    if not _is_there("face"):
+        return Skip(ABSENT)
     from packhorse_video import faces
 
     return _look(ctx, "face", faces.MODEL, decoded, faces.find)
 
 
-@analyse.stage(queue="pose", timeout="1h", weight=2, memory=MEMORY)
-def pose(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
-    if not _is_requested("pose", p):
-        return Found(note=NOT_ASKED)
+@analyse.stage(queue="pose", when=asked("pose"), timeout="1h", weight=2, memory=MEMORY)
+def pose(ctx: Context, _p: Analyse, decoded: Decoded = needs(decode)) -> Found | Skip:
+    if not _is_there("pose"):
+        return Skip(ABSENT)
     from packhorse_video import poses
 
     return _look(ctx, "pose", poses.MODEL, decoded, poses.find)
 
 
-@analyse.stage(queue="yolo", timeout="1h", weight=2, memory=MEMORY)
-def yolo(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
-    if not _is_requested("yolo", p):
-        return Found(note=NOT_ASKED)
+@analyse.stage(queue="yolo", when=asked("yolo"), timeout="1h", weight=2, memory=MEMORY)
+def yolo(ctx: Context, _p: Analyse, decoded: Decoded = needs(decode)) -> Found | Skip:
+    if not _is_there("yolo"):
+        return Skip(ABSENT)
     from packhorse_video import objects
 
     return _look(ctx, "yolo", objects.MODEL, decoded, objects.find)
 
 
-@analyse.stage(queue="asr", timeout="3h", weight=4, memory=MEMORY)
-def hear(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Speech:
+@analyse.stage(queue="asr", when=asked("asr", "asrx"), timeout="3h", weight=4, memory=MEMORY)
+def hear(ctx: Context, _p: Analyse, decoded: Decoded = needs(decode)) -> Speech | Skip:
     """Transcribe the sound once, for both processors that report it."""
-    if not any(_is_requested(each, p) for each in ("asr", "asrx")):
-        return Speech(note=NOT_ASKED)
+    if not _is_there("asr"):
+        return Skip(ABSENT)
     if decoded.sound is None:
-        return Speech(note=SILENT)
+        return Skip(SILENT)
     from packhorse_video import transcript
 
     sound, total = sounds.read(decoded.sound.path)[0], round(decoded.about.duration)
@@ -165,12 +186,8 @@ def hear(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Speech:
     return Speech(File(path), made.note)
 
 
-@analyse.stage(queue="asr", timeout="1h", memory=MEMORY)
-def asr(ctx: Context, p: Analyse, decoded: Decoded = needs(decode), speech: Speech = needs(hear)) -> Found:
-    if not _is_requested("asr", p):
-        return Found(note=NOT_ASKED)
-    if speech.transcript is None:
-        return Found(note=speech.note)
+@analyse.stage(queue="asr", when=asked("asr"), timeout="1h", memory=MEMORY)
+def asr(ctx: Context, _p: Analyse, decoded: Decoded = needs(decode), speech: Speech = needs(hear)) -> Found:
     from packhorse_video import transcript, words
 
     total = round(decoded.about.duration)
@@ -179,12 +196,12 @@ def asr(ctx: Context, p: Analyse, decoded: Decoded = needs(decode), speech: Spee
     return _save(ctx, "asr", words.MODEL, total, found, speech.note)
 
 
-@analyse.stage(queue="asrx", timeout="3h", weight=2, memory=MEMORY)
-def asrx(ctx: Context, p: Analyse, decoded: Decoded = needs(decode), speech: Speech = needs(hear)) -> Found:
-    if not _is_requested("asrx", p):
-        return Found(note=NOT_ASKED)
-    if speech.transcript is None or decoded.sound is None:
-        return Found(note=speech.note)
+@analyse.stage(queue="asrx", when=asked("asrx"), timeout="3h", weight=2, memory=MEMORY)
+def asrx(ctx: Context, _p: Analyse, decoded: Decoded = needs(decode), speech: Speech = needs(hear)) -> Found | Skip:
+    if not _is_there("asrx"):
+        return Skip(ABSENT)
+    if decoded.sound is None:
+        return Skip(SILENT)
     from packhorse_video import speakers, transcript, words
 
     sound, total = sounds.read(decoded.sound.path)[0], round(decoded.about.duration)
@@ -199,20 +216,21 @@ def join(
     ctx: Context,
     p: Analyse,
     decoded: Decoded = needs(decode),
-    cut: Found = needs(cut),
-    ocr: Found = needs(ocr),
-    face: Found = needs(face),
-    pose: Found = needs(pose),
-    yolo: Found = needs(yolo),
-    asr: Found = needs(asr),
-    asrx: Found = needs(asrx),
+    cut: Found | None = needs(cut, optional=True),
+    ocr: Found | None = needs(ocr, optional=True),
+    face: Found | None = needs(face, optional=True),
+    pose: Found | None = needs(pose, optional=True),
+    yolo: Found | None = needs(yolo, optional=True),
+    asr: Found | None = needs(asr, optional=True),
+    asrx: Found | None = needs(asrx, optional=True),
 ) -> Analysis:
     """One timeline, a preview with all of it drawn in, and a sheet with a picture of each scene."""
     left = {"cut": cut, "ocr": ocr, "face": face, "pose": pose, "yolo": yolo, "asr": asr, "asrx": asrx}
-    reports = [findings.read(each.findings.path) for each in left.values() if each.findings is not None]
+    reports = [findings.read(each.findings.path) for each in left.values() if each is not None]
     about, frames = decoded.about, Frames(decoded.frames.path)
     notes = {"decode": about.note} if about.partial else {}
-    notes |= {name: each.note for name, each in left.items() if each.note}
+    notes |= {name: each.note for name, each in left.items() if each is not None and each.note}
+    notes |= {name: _why_skipped(name, p, decoded) for name, each in left.items() if each is None}
     made = timeline.join(about, reports, notes, every=max(1 / p.sampling_rate, 1 / about.frame_rate))
     out = ctx.scratch / "timeline.json"
     out.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1))
@@ -233,8 +251,15 @@ def join(
     )
 
 
-def _is_requested(processor: str, p: Analyse) -> bool:
-    return processor in (p.processors or processors.available())
+def _is_there(processor: str) -> bool:
+    """Whether this machine has what the processor needs. Left out of `processors`, it is not required."""
+    return processor in processors.available()
+
+
+def _why_skipped(processor: str, p: Analyse, decoded: Decoded) -> str:
+    if p.processors and processor not in p.processors:
+        return NOT_ASKED
+    return SILENT if processor in ("asr", "asrx") and decoded.sound is None else ABSENT
 
 
 def _look(

@@ -16,6 +16,7 @@ from packhorse.web.widgets import formatting
 
 EXIT = {"completed": 0, "failed": 1, "cancelled": 4}
 DETACHED = 130
+DONE = 100.0
 
 ENDED = ("completed", "failed", "cancelled", "skipped")  # a stage has one of these when it is over
 AGAIN = ("retry", "revive")  # why a new run begins
@@ -113,7 +114,7 @@ class Lines:
 
     def _line(self, name: str, stage: Json) -> str:
         if stage["status"] == "skipped":
-            return f"{name} not started: {stage['reason']}"
+            return f"{name} {status(stage)}: {stage['reason']}"
         start = formatting.moment(self._starts.get(name, stage["started_at"]))
         end = formatting.moment(stage["completed_at"])
         took = None if start is None or end is None else formatting.milliseconds(1000 * (end - start).total_seconds())
@@ -167,7 +168,8 @@ class Bars:
 
 def status(stage: Json) -> str:
     """The word that is shown for it."""
-    return "not started" if stage["status"] == "skipped" else str(stage["status"])
+    is_unstarted = stage["status"] == "skipped" and stage["progress"] < DONE  # skipped on purpose, it counts as done
+    return "not started" if is_unstarted else str(stage["status"])
 
 
 def message(stage: Json) -> str:
@@ -178,5 +180,6 @@ def message(stage: Json) -> str:
     if stage.get("message"):
         parts.append(stage["message"])
     if stage.get("reason"):
-        parts.append(f"{elements.get('skipped') or ''} not started: {stage['reason']}".strip())
+        word = status(stage) if stage["status"] == "skipped" else "not started"
+        parts.append(f"{elements.get('skipped') or ''} {word}: {stage['reason']}".strip())
     return ", ".join(parts)

@@ -22,7 +22,7 @@ from packhorse.core.plan import TERMINAL, Need, Plan, StagePlan, Status, TaskSta
 from packhorse.core.schedules import NotedRun, RunStatus, Summary, run_index, run_ref, summarize
 from packhorse.core.search import put_terms
 from packhorse.core.webhooks import job_delivery, put_delivery
-from packhorse.errors import JobNotFound, LeaseLost, NotAllowed
+from packhorse.errors import InvalidInput, JobNotFound, LeaseLost, NotAllowed
 
 PENDING, RUNNING, COMPLETED, FAILED, CANCELLED = Status
 T_PENDING, T_RUNNING, T_COMPLETED, T_FAILED, T_CANCELLED, T_SKIPPED = TaskStatus
@@ -30,7 +30,7 @@ ACTIVE = frozenset({PENDING, RUNNING})
 
 ALLOWED_FROM: Mapping[str, frozenset[Status]] = {  # by action: only one of two may repeat
     **dict.fromkeys(("start", "cancel", "expire"), ACTIVE),
-    **dict.fromkeys(("finish", "fail", "later", "hand back", "lose"), frozenset({RUNNING})),
+    **dict.fromkeys(("finish", "skip", "fail", "later", "hand back", "lose"), frozenset({RUNNING})),
     **dict.fromkeys(("retry", "purge", "delete", "tidy"), TERMINAL),
     "promote": frozenset({COMPLETED}),
 }
@@ -111,6 +111,8 @@ def submit(
         stages=tuple(_blank(stage) for stage in plan.stages),
     )
     draft = _Draft(job, now)
+    if plan.has_conditions:
+        draft.check_conditions(json.decode(spec.parameters))
     if key is not None:
         draft.require(changes.KeyUnused(key)).do(changes.RememberKey(key, fingerprint))
     if slot is not None:
@@ -122,6 +124,8 @@ def submit(
         draft.do(changes.CountUsage(tenant, 1, job.counted))
     draft.do(changes.KeepSpec(spec)).say("submitted", pipeline=plan.pipeline, user_id=user)
     draft.advance(not_before)
+    if plan.has_conditions and not any(isinstance(effect, changes.MakeDue) for effect in draft.effects):
+        raise InvalidInput("With these parameters no stage of the pipeline would run.", field="parameters")
     terms = put_terms(plan, spec, job_id, tenant, user) if is_searchable else None
     if terms is not None:
         draft.do(changes.PutRecord(terms))
@@ -208,6 +212,21 @@ def finish(job: Job, at: TaskId, *, token: str, result: Result, width: int | Non
     draft.widen(at.stage, width)
     if job.firing is not None and at.stage in [stage.name for stage in job.plan.sinks]:
         draft.summary = summarize(result.value)
+    return _go_on(draft, now)
+
+
+def skip(job: Job, at: TaskId, *, token: str, reason: str, now: float) -> Change:
+    """The stage returned `Skip`: it has no result, and what needs one is skipped too."""
+    task = _check_lease(job, "skip", at, token)
+    draft = _draft(job, "skip", now).require(changes.Holds(at, token)).do(changes.EndLease(at)).set(has_litter=True)
+    draft.put(at, replace(task, status=T_SKIPPED, token=None, ended_at=now, is_alone=False, error=None))
+    reason = reason[: models.REASON_LENGTH]
+    if job.plan.stage(at.stage).over is None:
+        draft.skip(job.plan.index[at.stage], reason, attempt=task.attempt)
+    else:
+        draft.do(changes.KeepResult(at, NO_VALUE))
+        draft.say("stage_skipped", **_where(job, at), attempt=task.attempt, reason=reason)
+        draft.widen(at.stage, None)
     return _go_on(draft, now)
 
 
@@ -448,10 +467,24 @@ class _Draft:
         kept = (task,) if is_only else (*tasks[: at.element], task, *tasks[at.element + 1 :])
         self.stages[i] = Stage(kept, self.stages[i].tolerates)
 
+    def skip(self, i: int, reason: str, **facts: Any) -> None:
+        """Skip the whole stage. Without a task, nothing can start in it."""
+        name = self.before.plan.stages[i].name
+        self.stages[i] = Stage(self.stages[i].tasks, reason=reason)
+        self.say("stage_skipped", stage=name, **facts, reason=reason)
+
+    def check_conditions(self, parameters: Mapping[str, Any]) -> None:
+        """Leave out the stages whose condition is not met."""
+        for i, stage in enumerate(self.before.plan.stages):
+            if stage.when is not None and not stage.when.holds(parameters):
+                self.stages[i] = Stage(())
+                self.skip(i, f"it runs only if {stage.when}"[: models.REASON_LENGTH])
+
     def widen(self, stage: str, width: int | None) -> None:
         """Create the elements of the stages that run over ``stage``, once their number is known."""
         for i in self.before.plan.followers[stage]:
-            if self.before.plan.stages[i].over == stage and self.stages[i].tasks is None:
+            is_open = self.stages[i].tasks is None and self.stages[i].reason is None
+            if self.before.plan.stages[i].over == stage and is_open:
                 known = self._elements(stage, width)
                 if known is not None:
                     tolerance = self.before.plan.stages[i].tolerate
@@ -471,9 +504,14 @@ class _Draft:
         """
         are_done = True
         for i, stage in enumerate(self.before.plan.stages):
-            if self.stages[i].is_done:
+            if self.stages[i].is_done and (self.stages[i].tasks or self.stages[i].reason is not None):
                 continue
             if self._has_all(stage.needs):
+                if (missing := self._missing(stage)) is not None:
+                    skipped = (Task(T_SKIPPED, ended_at=self.now),) if stage.over is None else None
+                    self.stages[i] = Stage(skipped)
+                    self.skip(i, f"stage {missing} was skipped")
+                    continue
                 if self.stages[i].tasks is None and stage.over is not None:
                     self.widen(stage.over, None)
                 gaps = self._gaps(stage)
@@ -486,6 +524,16 @@ class _Draft:
             are_done = are_done and self.stages[i].is_done
         return are_done
 
+    def _missing(self, stage: StagePlan) -> str | None:
+        """A stage that was skipped, and whose result this one cannot do without."""
+        for need in stage.needs:
+            if (
+                need.parameter not in stage.optional
+                and self.stages[self.before.plan.index[need.stage]].reason is not None
+            ):
+                return need.stage
+        return None
+
     def _gaps(self, stage: StagePlan) -> frozenset[int]:
         """Elements of a stage that cannot run, because the stage that it runs over has no value for them."""
         if stage.over is None or self.before.plan.stage(stage.over).over is None:
@@ -493,8 +541,12 @@ class _Draft:
         return self.stages[self.before.plan.index[stage.over]].gaps
 
     def _has_all(self, needs: Iterable[Need]) -> bool:
-        for need in needs:  # noqa: SIM110 (a generator for each stage would cost more than the rest of the walk)
-            if not self.stages[self.before.plan.index[need.stage]].is_done:
+        for need in needs:
+            i = self.before.plan.index[need.stage]
+            if not self.stages[i].is_done:
+                return False
+            # A stage whose condition is not met is over when it could have started: what follows keeps its place.
+            if self.stages[i].reason is not None and not self._has_all(self.before.plan.stages[i].needs):
                 return False
         return True
 
@@ -749,6 +801,9 @@ def _again(job: Job, i: int, dirty: Redo) -> Stage:
     """The stage at the start of the next run."""
     stage, plan = job.stages[i], job.plan.stages[i]
     again = dirty.get(i, frozenset())
+    if stage.reason is not None and (again is not None or stage.tasks == ()):  # its condition was decided at submit
+        tasks = None if stage.tasks is None else tuple(replace(task, attempt=0) for task in stage.tasks)
+        return replace(stage, tasks=tasks)
     over = None if plan.over is None else job.plan.index[plan.over]
     if again is not None:
         if stage.tasks is None:

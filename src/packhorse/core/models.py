@@ -65,9 +65,13 @@ class Stage(Struct, frozen=True, array_like=True):
 
     tasks: tuple[Task, ...] | None = (Task(),)
     tolerates: int = 0  # elements that may fail permanently without failing the run
+    reason: str | None = None
+    """Why the whole stage was skipped on purpose; without a task if its condition was not met at submit."""
 
     @property
     def status(self) -> TaskStatus:
+        if self.reason is not None:
+            return TaskStatus.SKIPPED
         if self.tasks is None:
             return TaskStatus.PENDING
         if len(self.tasks) == 1 and not self.tolerates:
@@ -96,8 +100,10 @@ class Stage(Struct, frozen=True, array_like=True):
     def is_done(self) -> bool:
         """Whether what needs it may start: all tasks have completed, were left out on purpose, or may be missing."""
         status = self.status
-        return status is TaskStatus.COMPLETED or (
-            status is TaskStatus.SKIPPED and all(task.is_settled for task in self.tasks or ())
+        return (
+            status is TaskStatus.COMPLETED
+            or self.reason is not None
+            or (status is TaskStatus.SKIPPED and all(task.is_settled for task in self.tasks or ()))
         )
 
     @property
@@ -124,6 +130,7 @@ class Stage(Struct, frozen=True, array_like=True):
 
 Stopping = Literal["cancel", "fail", "expire"]
 
+REASON_LENGTH = 300  # characters of the reason for which a stage was skipped
 ERRORS_KEPT, ERROR_LENGTH = 100, 200
 """Errors of elements that a job keeps with their message, and characters of it: each step writes them all again."""
 
@@ -219,7 +226,7 @@ class Job(Struct, frozen=True):
 
     @property
     def skip_reason(self) -> str:
-        """Why stages of this run never started. It has one reason: what stopped the run."""
+        """Why stages of this run never started that would have: what stopped the run."""
         error = self.error
         if error is None:
             return "the job was cancelled"

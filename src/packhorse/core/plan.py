@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from packhorse.core.conditions import Condition
 from packhorse.errors import DefinitionError
 
 Path = tuple[str, ...]  # a path into a JSON value: keys, or `json.ANY` for every element
@@ -42,7 +43,7 @@ class TaskStatus(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"  # its run was stopped after it had started
-    SKIPPED = "skipped"  # its run was stopped before it started
+    SKIPPED = "skipped"  # on purpose, or because its run was stopped before it started
 
     __hash__ = str.__hash__
 
@@ -148,6 +149,9 @@ class StagePlan(Struct, frozen=True, omit_defaults=True, dict=True):
     weight: float = 1.0
     is_async: bool = False
     elements: int = 1000  # maximum elements of an `each` stage
+    when: Condition | None = None
+    """On the parameters. If they do not meet it, the stage is skipped; decided at submit."""
+    optional: tuple[str, ...] = ()  # parameters that take None if the stage that they need was skipped
     tolerate: Tolerance | None = None  # failed elements that do not fail the run; None: any fails it
     unset: tuple[str, ...] = ()
     """Options its author did not set; filled with the deployment's defaults at submit."""
@@ -212,6 +216,10 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
         known = {stage.name, *(need.stage for need in stage.needs)}
         after = [self.stages[i] for i in self.followers[stage.name]]
         return [each for each in after if each.over is None and all(need.stage in known for need in each.needs)]
+
+    @cached_property
+    def has_conditions(self) -> bool:
+        return any(stage.when is not None for stage in self.stages)
 
     @cached_property
     def sinks(self) -> tuple[StagePlan, ...]:

@@ -1,5 +1,6 @@
 """The SDK for pipelines: plain typed functions. Light to import, because every child process imports it."""
 
+from packhorse.core.conditions import Condition, all_, any_, contains, equals, is_set, not_
 from packhorse.define.files import Accepts, File, sanitize_name
 from packhorse.define.options import AlertRate, Revive
 from packhorse.define.params import Choices, Params, Schema
@@ -7,7 +8,7 @@ from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
 from packhorse.define.secrets import Secret
 from packhorse.define.signature import Function, JobDecorator
-from packhorse.define.stages import Context, Failed, Later, Permanent, Stage, each, gather, needs
+from packhorse.define.stages import Context, Failed, Later, Permanent, Skip, Stage, each, gather, needs
 from packhorse.define.submit import JobHandle, JobSnapshot, Options, Submitter
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "AlertRate",
     "Choices",
     "Code",
+    "Condition",
     "Context",
     "Failed",
     "File",
@@ -30,10 +32,17 @@ __all__ = [
     "Revive",
     "Schema",
     "Secret",
+    "Skip",
     "Stage",
     "Submitter",
+    "all_",
+    "any_",
+    "contains",
     "each",
+    "equals",
     "gather",
+    "is_set",
     "needs",
+    "not_",
     "sanitize_name",
 ]

@@ -11,7 +11,8 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Literal, Required, TypedDict
 
-from packhorse.core import plan, publish_path
+from packhorse.core import json, plan, publish_path
+from packhorse.core.conditions import Condition
 from packhorse.core.error_codes import CODE_PATTERN
 from packhorse.core.plan import TERMINAL, Backoff, Status
 from packhorse.define.introspection import check_name
@@ -134,6 +135,8 @@ class StageOptions(TypedDict, total=False):
     """Weight of the stage in the job's progress. Default: 1."""
     elements: int
     """Maximum elements of an ``each`` stage. Default: 1000."""
+    when: Condition | None
+    """Condition on the parameters, such as ``contains("processors", "ocr")``; else it is skipped. Default: none."""
 
 
 class ElementOptions(StageOptions, total=False):
@@ -244,6 +247,7 @@ def stage_limits(
     weight: float = 1.0,
     elements: int = 1000,
     tolerate: float | None = None,
+    when: Condition | None = None,
 ) -> dict[str, Any]:
     """The fields of a `StagePlan`. Raises ValueError."""
     return {
@@ -256,6 +260,7 @@ def stage_limits(
         "retry_on": _retry_on(retry_on),
         "weight": _positive("weight", weight),
         "elements": check_int("elements", elements, 1),
+        "when": None if when is None else _condition(when),
         "tolerate": None if tolerate is None else _tolerance(tolerate),
     }
 
@@ -339,6 +344,19 @@ def _downloads(value: DownloadOptions) -> plan.DownloadLimits:
         raise ValueError(f'downloads: per can only be "user" or "key", not {per!r}')
     found = {name: size(each) if name.startswith("bytes") else each for name, each in given.items()}
     return plan.DownloadLimits(per, **{name: check_int(f"downloads: {name}", each, 0) for name, each in found.items()})
+
+
+def _condition(value: Any) -> Condition:
+    if not isinstance(value, Condition):
+        raise ValueError(f'when takes a condition such as contains("processors", "ocr"), not {value!r}')
+    for atom in value.atoms():
+        if atom.op not in ("contains", "equals", "is_set") or not isinstance(atom.parameter, str):
+            raise ValueError(f"when: {atom.op}_ takes conditions, and at least one")
+        try:
+            json.encode(atom.value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"when: {atom.value!r} is no JSON value") from error
+    return value
 
 
 def _tolerance(value: Any) -> plan.Tolerance:

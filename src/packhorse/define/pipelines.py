@@ -10,6 +10,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpa
 from msgspec.structs import replace
 
 from packhorse.core import json
+from packhorse.core.conditions import Condition
 from packhorse.core.plan import Definition, Plan, Status, check_plan, fingerprint
 from packhorse.define.introspection import Scope, caller, check_name, definition_error, hint, place_of, require_function
 from packhorse.define.options import (
@@ -25,6 +26,7 @@ from packhorse.define.params import Schema
 from packhorse.define.schemas import fields_of
 from packhorse.define.stages import Context, Stage, TolerantStage, build_stage, markers_of
 from packhorse.define.submit import LOCAL, JobHandle, SubmitOptions, Submitter, options_from
+from packhorse.define.validation import list_some
 from packhorse.errors import DefinitionError, InvalidInput, PackhorseError
 
 P = TypeVar("P")
@@ -203,11 +205,25 @@ class StageDecorator(Generic[P]):
             check_names(limits, ElementOptions, "a stage")
             markers = markers_of(function)
             _check_second(pipeline, function, scope)
+            if isinstance(when := limits.get("when"), Condition):
+                limits["when"] = _with_defaults(when, pipeline.schema)
             stage = build_stage(pipeline.name, name, function, limits, markers, scope)
         except (TypeError, ValueError, NameError) as error:
             raise definition_error(f"Stage {name!r} of {pipeline.name!r}: {error}", place_of(function)) from error
         pipeline.add(stage)
         return stage
+
+
+def _with_defaults(condition: Condition, schema: Schema) -> Condition:
+    """The condition with the defaults of its parameters. Raises ValueError for a parameter that it cannot be about."""
+    if condition.op in ("all", "any", "not"):
+        return replace(condition, parts=tuple(_with_defaults(part, schema) for part in condition.parts))
+    name, known = condition.parameter, schema.json_schema().get("properties", {})
+    if name not in known:
+        raise ValueError(f"when names the parameter {name!r}; there is {list_some(known)}")
+    if any(path[0] == name for path in schema.secrets):
+        raise ValueError(f"when names {name!r}, which is secret: the server cannot read it")
+    return replace(condition, default=known[name].get("default"))
 
 
 class ElementDecorator(Protocol[P]):

@@ -14,7 +14,7 @@ from packhorse.define.introspection import Scope, caller, definition_error, hint
 from packhorse.define.options import JobOptions, PipelineOptions, check_names
 from packhorse.define.params import params_type
 from packhorse.define.pipelines import Pipeline
-from packhorse.define.stages import Context, Later, Stage, build_stage
+from packhorse.define.stages import Context, Later, Skip, Stage, build_stage
 from packhorse.define.submit import LOCAL, JobHandle, SubmitOptions
 
 C = ParamSpec("C")
@@ -33,36 +33,40 @@ class Submits(Generic[Q, R_co]):
         self.options = options
 
     @overload
-    def submit(self: Submits[Q, Coroutine[Any, Any, T | Later]], *args: Q.args, **kwargs: Q.kwargs) -> JobHandle[T]: ...
+    def submit(
+        self: Submits[Q, Coroutine[Any, Any, T | Later | Skip]], *args: Q.args, **kwargs: Q.kwargs
+    ) -> JobHandle[T]: ...
     @overload
-    def submit(self: Submits[Q, T | Later], *args: Q.args, **kwargs: Q.kwargs) -> JobHandle[T]: ...
+    def submit(self: Submits[Q, T | Later | Skip], *args: Q.args, **kwargs: Q.kwargs) -> JobHandle[T]: ...
     def submit(self, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         """Submit a job with these arguments; as `Pipeline.submit`."""
         return self.pipeline.submit(self.params_from(*args, **kwargs), **self.options)
 
     @overload
     async def a_submit(
-        self: Submits[Q, Coroutine[Any, Any, T | Later]], *args: Q.args, **kwargs: Q.kwargs
+        self: Submits[Q, Coroutine[Any, Any, T | Later | Skip]], *args: Q.args, **kwargs: Q.kwargs
     ) -> JobHandle[T]: ...
     @overload
-    async def a_submit(self: Submits[Q, T | Later], *args: Q.args, **kwargs: Q.kwargs) -> JobHandle[T]: ...
+    async def a_submit(self: Submits[Q, T | Later | Skip], *args: Q.args, **kwargs: Q.kwargs) -> JobHandle[T]: ...
     async def a_submit(self, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         return await self.pipeline.a_submit(self.params_from(*args, **kwargs), **self.options)
 
     @overload
-    def find(self: Submits[Q, Coroutine[Any, Any, T | Later]], job_id: str, *, user: str = LOCAL) -> JobHandle[T]: ...
+    def find(
+        self: Submits[Q, Coroutine[Any, Any, T | Later | Skip]], job_id: str, *, user: str = LOCAL
+    ) -> JobHandle[T]: ...
     @overload
-    def find(self: Submits[Q, T | Later], job_id: str, *, user: str = LOCAL) -> JobHandle[T]: ...
+    def find(self: Submits[Q, T | Later | Skip], job_id: str, *, user: str = LOCAL) -> JobHandle[T]: ...
     def find(self, job_id: str, *, user: str = LOCAL) -> JobHandle[Any]:
         """A job that was submitted earlier; as `Pipeline.find`."""
         return self.pipeline.find(job_id, user=user)
 
     @overload
     async def a_find(
-        self: Submits[Q, Coroutine[Any, Any, T | Later]], job_id: str, *, user: str = LOCAL
+        self: Submits[Q, Coroutine[Any, Any, T | Later | Skip]], job_id: str, *, user: str = LOCAL
     ) -> JobHandle[T]: ...
     @overload
-    async def a_find(self: Submits[Q, T | Later], job_id: str, *, user: str = LOCAL) -> JobHandle[T]: ...
+    async def a_find(self: Submits[Q, T | Later | Skip], job_id: str, *, user: str = LOCAL) -> JobHandle[T]: ...
     async def a_find(self, job_id: str, *, user: str = LOCAL) -> JobHandle[Any]:
         return await self.pipeline.a_find(job_id, user=user)
 

@@ -96,6 +96,20 @@ class Later(Struct, frozen=True):
             raise ValueError(f"Later takes seconds from now, not {self.seconds!r}")
 
 
+class Skip(Struct, frozen=True):
+    """Return it if there is nothing to do. The stage is skipped, with this reason; what needs its result is, too.
+
+    Annotate such a stage ``-> X | Skip``. Stages with ``needs(stage, optional=True)`` receive ``X | None``.
+    """
+
+    reason: str  # to be read by people
+
+    def __post_init__(self) -> None:
+        reason: object = self.reason
+        if not isinstance(reason, str) or not reason.strip() or "\0" in reason:
+            raise ValueError(f"Skip takes a reason, not {self.reason!r}")
+
+
 class Failed(Struct, frozen=True):
     """In place of the result of an element that failed, in what `gather` returns of a stage with ``tolerate=``."""
 
@@ -132,7 +146,7 @@ class Stage(Generic[Q, R_co]):
         self.place = place
         self.markers = markers
         self.returns = returns
-        """Type of the result, awaited and without `Later`."""
+        """Type of the result, awaited and without `Later` and `Skip`."""
 
     @property
     def name(self) -> str:
@@ -148,10 +162,11 @@ class Stage(Generic[Q, R_co]):
             raise TypeError(f"{self.name}() was called directly, so nothing fills {', '.join(absent)}: pass a value")
         return self.function(*args, **kwargs)
 
-    def arguments(self, given: Mapping[str, Sequence[Document]]) -> dict[str, object]:
+    def arguments(self, given: Mapping[str, Sequence[Document] | None]) -> dict[str, object]:
         """Arguments for the parameters after the first two, decoded as the types that the earlier stages return.
 
-        ``given`` has per parameter the one result (``needs``), the one element (``each``) or all results (``gather``).
+        ``given`` has per parameter the one result (``needs``), the one element (``each``) or all results (``gather``);
+        None if that stage was skipped.
         """
         return {name: marker.value(given[name]) for name, marker in self.markers.items()}
 
@@ -166,13 +181,24 @@ class TolerantStage(Stage[Q, R_co]):
 class Marker:
     """Default value of a parameter that takes another stage's result."""
 
-    def __init__(self, how: Literal["needs", "each", "gather"], stage: Stage[..., Any], item: Any = Any) -> None:
+    def __init__(
+        self,
+        how: Literal["needs", "each", "gather"],
+        stage: Stage[..., Any],
+        item: Any = Any,
+        *,
+        is_optional: bool = False,
+    ) -> None:
         self.how = how
         self.stage = stage
         self.item = item
         """Type of one decoded document."""
+        self.is_optional = is_optional
+        """Whether it takes None if that stage was skipped."""
 
-    def value(self, given: Sequence[Document]) -> object:
+    def value(self, given: Sequence[Document] | None) -> object:
+        if given is None:
+            return None
         what = f"The result of {self.stage.name}"
         values = [
             each if isinstance(each, Failed) else decode_result(each[0], self.item, each[1], what) for each in given
@@ -184,18 +210,22 @@ class Marker:
 
 
 @overload
-def needs(stage: Stage[..., Coroutine[Any, Any, T | Later]]) -> T: ...
+def needs(stage: Stage[..., Coroutine[Any, Any, T | Later | Skip]], *, optional: Literal[True]) -> T | None: ...
 @overload
-def needs(stage: Stage[..., T | Later]) -> T: ...
-def needs(stage: Stage[..., Any]) -> Any:
-    """The result of that stage."""
-    return Marker("needs", _stage(stage, "needs"), stage.returns)
+def needs(stage: Stage[..., T | Later | Skip], *, optional: Literal[True]) -> T | None: ...
+@overload
+def needs(stage: Stage[..., Coroutine[Any, Any, T | Later | Skip]]) -> T: ...
+@overload
+def needs(stage: Stage[..., T | Later | Skip]) -> T: ...
+def needs(stage: Stage[..., Any], *, optional: bool = False) -> Any:
+    """The result of that stage. With ``optional=True``, None if that stage was skipped; otherwise this one is, too."""
+    return Marker("needs", _stage(stage, "needs"), stage.returns, is_optional=optional)
 
 
 @overload
-def each(stage: Stage[..., Sequence[T] | Later]) -> T: ...
+def each(stage: Stage[..., Sequence[T] | Later | Skip]) -> T: ...
 @overload
-def each(stage: Stage[..., Coroutine[Any, Any, Sequence[T] | Later]]) -> T: ...
+def each(stage: Stage[..., Coroutine[Any, Any, Sequence[T] | Later | Skip]]) -> T: ...
 @overload
 def each(stage: list[T | Failed]) -> T: ...
 @overload
@@ -213,13 +243,13 @@ def each(stage: Any) -> Any:
 
 
 @overload
-def gather(stage: TolerantStage[..., Coroutine[Any, Any, T | Later]]) -> list[T | Failed]: ...
+def gather(stage: TolerantStage[..., Coroutine[Any, Any, T | Later | Skip]]) -> list[T | Failed]: ...
 @overload
-def gather(stage: TolerantStage[..., T | Later]) -> list[T | Failed]: ...
+def gather(stage: TolerantStage[..., T | Later | Skip]) -> list[T | Failed]: ...
 @overload
-def gather(stage: Stage[..., Coroutine[Any, Any, T | Later]]) -> list[T]: ...
+def gather(stage: Stage[..., Coroutine[Any, Any, T | Later | Skip]]) -> list[T]: ...
 @overload
-def gather(stage: Stage[..., T | Later]) -> list[T]: ...
+def gather(stage: Stage[..., T | Later | Skip]) -> list[T]: ...
 def gather(stage: Stage[..., Any]) -> Any:
     """All results of a stage that runs once per element, in the order of the elements.
 
@@ -258,10 +288,13 @@ def build_stage(
     wiring = fingerprint(sorted(needs, key=lambda need: need.parameter))
     if tolerant := sorted(p for p, m in markers.items() if m.how == "gather" and m.stage.plan.tolerate is not None):
         wiring = fingerprint([wiring, tolerant])
+    if optional := tuple(sorted(parameter for parameter, marker in markers.items() if marker.is_optional)):
+        wiring = fingerprint([wiring, optional, "optional"])
     plan = StagePlan(
         name=check_name(name),
         kind=f"{pipeline}/{name}#{wiring[:8]}",
         needs=needs,
+        optional=optional,
         is_async=inspect.iscoroutinefunction(function),
         unset=unset_options(limits, STAGE_DEFAULTS),
         **stage_limits(**limits),
@@ -272,11 +305,11 @@ def build_stage(
 
 
 def result_type(function: Callable[..., Any], scope: Scope) -> Any:
-    """Return type of the function without `Later`. Raises TypeError if it cannot be stored and read back."""
+    """Return type of the function without `Later` and `Skip`. Raises TypeError if it cannot be stored and read back."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError("a stage returns its result, it cannot yield")
     written = hint(function, "return", scope)
-    kept = tuple(part for part in alternatives(written) if part is not Later)
+    kept = tuple(part for part in alternatives(written) if part not in (Later, Skip))
     found = Union[kept] if kept else NoneType  # noqa: UP007  (a union made of a tuple has no other spelling)
     check_type(found)
     return found

@@ -210,7 +210,7 @@ def _longest_way(job: Job, left: Mapping[str, float | None], now: float) -> floa
 def _left(job: Job, plan: StagePlan, reported: Reported, counts: Counter[int], now: float) -> StageEstimate:
     runs, usual, slow = counts.total(), percentile(counts, 0.5), percentile(counts, MOST)
     status = job.stage_status(plan.name)
-    if status is TaskStatus.COMPLETED:
+    if job.stage(plan.name).is_done:
         return StageEstimate(usual, 0.0, runs, 0.0)
     if status.is_terminal:
         return StageEstimate(usual, None, runs)

@@ -282,7 +282,7 @@ def name_of(job: Job, spec: Spec | None) -> str:
 
 def new_job_to_json(job: Job, spec: Spec) -> JobDocument:
     """As `job_to_json`, for a job just submitted. Faster: every new job of a plan shares most of its document."""
-    if spec.inputs or job.firing is not None:
+    if spec.inputs or job.firing is not None or job.plan.has_conditions:
         return job_to_json(job, spec, {}, {})
     alike: JobDocument | None = job.plan.__dict__.get(NEW)
     if alike is None:

@@ -19,6 +19,7 @@ class PlannedDocument(TypedDict):
     name: str
     queue: str
     needs: list[NeedDocument]
+    when: str | None
     retries: int
     timeout: float
 
@@ -62,6 +63,7 @@ def pipeline_to_json(published: Definition, live: Sequence[WorkerCard]) -> Pipel
                 "name": stage.name,
                 "queue": stage.queue,
                 "needs": [{"stage": need.stage, "how": need.how} for need in stage.needs],
+                "when": None if stage.when is None else str(stage.when),
                 "retries": stage.retries,
                 "timeout": stage.timeout,
             }

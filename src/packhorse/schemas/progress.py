@@ -41,7 +41,8 @@ class ElementsDocument(TypedDict):
 
 class StageDocument(TypedDict):
     """The state of a stage, with the times of the current run. ``elements`` is only there for a stage that runs once
-    per element, ``reason`` only if the stage or some of its elements never started, and says why.
+    per element, ``reason`` only if the stage was skipped, or some of its elements never started, and says why. The
+    progress of a stage that was skipped on purpose is 100, of one that never started because the job ended 0.
     """
 
     status: TaskStatus
@@ -132,6 +133,8 @@ def stage_percent(job: Job, name: str, reported: Reported) -> float:
     """0 to 100 for one stage, as its attempts report it; below 100 for one that failed or was cancelled."""
     stage = job.stage(name)
     tasks = stage.tasks
+    if stage.reason is not None:
+        return 100.0
     if tasks is None:
         return 0.0
     if not tasks:
@@ -152,6 +155,8 @@ def current_stage(job: Job) -> str | None:
 
 
 def _peak(job: Job, plan: StagePlan, stage: Stage, reported: Reported) -> float:
+    if stage.reason is not None:
+        return 1.0
     if stage.tasks is None:
         return 0.0
     if not stage.tasks:
@@ -197,7 +202,9 @@ def _stage(job: Job, name: str, progress: Reported) -> StageDocument:
         "completed_at": iso(ended),
         "updated_at": iso(max((report.at for report in reports), default=None)),
     }
-    if job.is_stopped and (stage.tasks is None or any(task.is_skipped and not task.is_settled for task in tasks)):
+    if stage.reason is not None:
+        document["reason"] = stage.reason
+    elif job.is_stopped and (stage.tasks is None or any(task.is_skipped and not task.is_settled for task in tasks)):
         document["reason"] = job.skip_reason
     if job.plan.stage(name).over is None:
         return document

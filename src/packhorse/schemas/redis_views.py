@@ -100,7 +100,7 @@ def ended_stages(before: Mapping[str, Any] | None, record: Mapping[str, Any], jo
         at = (timing or {}).get("completed_at")
         was = None if before is None else (before["stage_timings"].get(name) or {}).get("completed_at")
         if at is not None and at != was:
-            is_good = job.stage_status(name) is TaskStatus.COMPLETED
+            is_good = job.stage(name).is_done
             is_told = is_told or not is_good
             yield name, "completed" if is_good else "failed"
     if record["status"] == FAILED and (before is None or before["status"] != FAILED) and not is_told:

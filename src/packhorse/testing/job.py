@@ -9,7 +9,7 @@ from packhorse.core.models import Event, Failure, Job
 from packhorse.core.plan import Status, TaskStatus
 from packhorse.define.files import File
 from packhorse.define.signature import Function
-from packhorse.define.stages import Later, Stage
+from packhorse.define.stages import Later, Skip, Stage
 from packhorse.errors import JobNotFound, NotFinished
 from packhorse.runtime import Handle, Runtime
 from packhorse.store.base import Line, Report
@@ -67,9 +67,9 @@ class BenchJob(Generic[R_co]):
             raise self._explain(missing) from None
 
     @overload
-    def result_of(self, stage: Stage[..., Coroutine[Any, Any, T | Later]]) -> T: ...
+    def result_of(self, stage: Stage[..., Coroutine[Any, Any, T | Later | Skip]]) -> T: ...
     @overload
-    def result_of(self, stage: Stage[..., T | Later]) -> T: ...
+    def result_of(self, stage: Stage[..., T | Later | Skip]) -> T: ...
     @overload
     def result_of(self, stage: list[T]) -> list[T]: ...
     def result_of(self, stage: Any) -> Any:

@@ -371,6 +371,8 @@ class Attempt:
                 return self._finish(Result(outcome.result.value), outcome.width)
             case messages.Postponed():
                 return self._end_as(lifecycle.later, seconds=outcome.seconds)
+            case messages.Skipped():
+                return self._end_as(lifecycle.skip, reason=redact(outcome.reason, self.secrets))
             case messages.Raised() if self.why is not None:
                 return self._end_stopped()
             case messages.Raised():

@@ -51,7 +51,12 @@ class Inputs:
 
     def arguments(self, claim: Claim) -> tuple[Argument, ...]:
         needs = claim.job.plan.stage(claim.task.stage).needs
-        return tuple([Argument(need.parameter, need.how, self._values(claim, need)) for need in needs])
+        return tuple([self._argument(claim, need) for need in needs])
+
+    def _argument(self, claim: Claim, need: Need) -> Argument:
+        if claim.job.stage(need.stage).reason is not None:
+            return Argument(need.parameter, need.how, (), is_skipped=True)
+        return Argument(need.parameter, need.how, self._values(claim, need))
 
     @property
     def has_files(self) -> bool:

@@ -27,7 +27,7 @@ from packhorse.worker.cgroups import MemoryGroup
 from packhorse.worker.child import messages
 from packhorse.worker.reporter import Throttle
 
-Outcome = messages.Returned | messages.Raised | messages.Postponed
+Outcome = messages.Outcome
 READ = 64 * 1024
 START = 60.0
 """Seconds a child may take to load the user's code; models are loaded then."""
@@ -253,7 +253,7 @@ class Child:
 
     def _dispatch(self, call: Call, message: messages.Moved | messages.Made | messages.Said | Outcome) -> None:
         match message:
-            case messages.Returned() | messages.Raised() | messages.Postponed():
+            case messages.Returned() | messages.Raised() | messages.Postponed() | messages.Skipped():
                 del self.calls[call.number]
                 self._remembered.add(call.listener.secrets)
                 if self._output is not None and not self.is_shared:

@@ -43,6 +43,7 @@ TYPES = {
     "stage_completed": "`stage`, `element`, `attempt`",
     "stage_failed": "`stage`, `element`, `attempt`, `code`, `message`: no retry follows; "
     "`tolerated` if the element is left out and the run continues",
+    "stage_skipped": "`stage`, `element`, `attempt`, `reason`: on purpose",
     "retrying": "`stage`, `element`, `attempt`, `not_before`, and why: `code` and `message`, or `why` `later` or "
     "`handed_back`; with `why` `retry`, a person has started `run`",
     "cancelling": "what runs has been asked to stop",

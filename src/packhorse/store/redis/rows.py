@@ -193,7 +193,7 @@ def _counted(job: Job) -> tuple[str | None, int, int, int | None]:
             done = each.done
         current += done
         total += len(tasks)
-        if stage is None and (each.tasks is None or done < len(tasks)):
+        if stage is None and each.reason is None and (each.tasks is None or done < len(tasks)):
             stage = plan.name
     return stage, current, total, errors or None
 
@@ -226,7 +226,7 @@ def by_task(flat: Sequence[bytes]) -> dict[TaskId, bytes]:
 
 
 ANNOUNCED = {
-    "stage_started": "info", "retrying": "info", "cancelling": "info", "cancelled": "info",
+    "stage_started": "info", "stage_skipped": "info", "retrying": "info", "cancelling": "info", "cancelled": "info",
     "stage_completed": "complete", "completed": "complete", "stage_failed": "error", "failed": "error",
 }  # fmt: skip
 """Events that live watchers of Pub/Sub hear of, and as what."""
@@ -259,7 +259,7 @@ def stage_fields(job: Job, plan: StagePlan) -> list[str]:
     tasks, status = job.stage(plan.name).tasks or (), job.stage_status(plan.name)
     found = ["status", status.value, "updated_at", str(job.updated_at)]
     if status is TaskStatus.SKIPPED:
-        found += ("reason", job.skip_reason)
+        found += ("reason", job.stage(plan.name).reason or job.skip_reason)
     started = [task.started_at for task in tasks if task.started_at is not None]
     if started:
         found += ("started_at", str(min(started)))

@@ -119,6 +119,7 @@ async def _job_page(
         failed_elements=FAILED_ELEMENTS,
         letters=stages.LETTERS,
         stage_text=stages.stage_text,
+        skip_text=stages.skip_text,
         node_text=stages.node_text,
         element_counts=stages.element_counts,
         pack=stages.pack,

@@ -22,6 +22,7 @@ EVENT_TEXTS = {
     "stage_started": "{where} started, attempt {attempt}",
     "stage_completed": "{where} completed",
     "stage_failed": "{where} failed permanently",
+    "stage_skipped": "{where} was skipped",
     "cancelling": "Cancelling",
     "completed": "Completed",
     "failed": "Failed",
@@ -181,6 +182,9 @@ class _Reading:
             case "stage_completed":
                 self._close(task, "run", at, "")
                 self._done[task[0]] = at
+            case "stage_skipped":
+                self._close(task, "off", at, ": skipped")
+                self._done[task[0]] = at
             case "stage_failed":
                 self._close(task, _kind(event), at, _reason(event))
             case "retrying" if event.get("why") not in AGAIN:
@@ -195,7 +199,7 @@ class _Reading:
         for name, stage in stages.items():
             needed = self._needs.get(name, ())
             if stage["status"] == "pending" and all(
-                stages.get(each, stage)["status"] == "completed" for each in needed
+                stages.get(each, stage)["status"] in ("completed", "skipped") for each in needed
             ):
                 self._add((name, 0), "wait", self._ready_at((name, 0)), now, "waits for")
 
@@ -271,7 +275,7 @@ def event_text(event: Any) -> dict[str, Any]:
     if event["type"] == "retrying":
         what = RETRY_TEXTS.get(event.get("why", ""), TRIED_AGAIN)
     facts = {"run": event.get("run", ""), "attempt": event.get("attempt", ""), "where": _where(event)}
-    why = ": ".join(str(event[name]) for name in ("code", "message") if event.get(name))
+    why = ": ".join(str(event[name]) for name in ("code", "message", "reason") if event.get(name))
     return {
         "n": event["n"],
         "at": event["at"],

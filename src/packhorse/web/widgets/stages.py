@@ -77,6 +77,9 @@ def changed_cells(old: str, new: str) -> list[tuple[int, str]]:
     return found
 
 
+DONE = 100.0
+
+
 class Grid(NamedTuple):
     stage: str
     letters: str
@@ -133,7 +136,8 @@ def stage_text(stage: Json) -> str:
     if stage["message"]:
         parts.append(stage["message"])
     if "reason" in stage:
-        some = f"{elements['skipped']:,} not started" if elements and elements["skipped"] else "Not started"
+        whole = skip_text(stage).capitalize()
+        some = f"{elements['skipped']:,} not started" if elements and elements["skipped"] else whole
         parts.append(f"{'· ' if parts else ''}{some}: {stage['reason']}")
     return " ".join(parts)
 
@@ -146,7 +150,12 @@ def node_text(stage: Json) -> str:
         return f"{elements['completed']:,} of {elements['total']:,}{failed}"
     if stage["status"] == "running":
         return f"running · {formatting.percent(stage['progress'])}" if stage["progress"] else "running"
-    return "not started" if stage["status"] == "skipped" else str(stage["status"])
+    return skip_text(stage) if stage["status"] == "skipped" else str(stage["status"])
+
+
+def skip_text(stage: Json) -> str:
+    """The status of a skipped stage: one that was skipped on purpose counts as done."""
+    return "skipped" if stage["progress"] == DONE else "not started"
 
 
 def shape(job: Json) -> str:

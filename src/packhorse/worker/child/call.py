@@ -13,19 +13,28 @@ from typing import Any
 from packhorse.core import error_codes, json
 from packhorse.define.files import File
 from packhorse.define.pipelines import Pipeline
-from packhorse.define.stages import Failed, Later, Permanent, Stage
+from packhorse.define.stages import Failed, Later, Permanent, Skip, Stage
 from packhorse.define.values import encode_result
 from packhorse.errors import InvalidInput
+from packhorse.worker.child import messages
 from packhorse.worker.child.context import ChildContext
 from packhorse.worker.child.memory import says_refused
-from packhorse.worker.child.messages import Document, Postponed, Raised, Returned, Run, to_text
+from packhorse.worker.child.messages import (
+    Document,
+    Postponed,
+    Raised,
+    Returned,
+    Run,
+    Skipped,
+    to_text,
+)
 
 MESSAGE = 2000
 """Characters of an error's message that are kept."""
 DETAIL = 8000
 """Characters of a traceback that are kept, from its end."""
 
-Outcome = Returned | Raised | Postponed
+Outcome = messages.Outcome
 Code = tuple[Pipeline[Any], Stage[..., Any]]
 
 
@@ -43,7 +52,10 @@ def find_code(kinds: Mapping[str, Code], run: Run) -> Code:
 def bind_stage(pipeline: Pipeline[Any], stage: Stage[..., Any], run: Run, context: ChildContext) -> Callable[[], Any]:
     """The stage as a call without arguments. What does not fit its types is INVALID and never retried."""
     params = pipeline.schema.decode(run.parameters.value, _files(run.parameters), is_worker=True)
-    given = {each.parameter: [_argument(document) for document in each.values] for each in run.arguments}
+    given = {
+        each.parameter: None if each.is_skipped else [_argument(document) for document in each.values]
+        for each in run.arguments
+    }
     arguments = stage.arguments(given)
     return lambda: stage.function(context, params, **arguments)
 
@@ -51,6 +63,8 @@ def bind_stage(pipeline: Pipeline[Any], stage: Stage[..., Any], run: Run, contex
 def end_with(stage: Stage[..., Any], run: Run, context: ChildContext, value: object) -> Outcome:
     if isinstance(value, Later):
         return Postponed(run.call, value.seconds)
+    if isinstance(value, Skip):
+        return Skipped(run.call, run.beginning(to_text(value.reason), MESSAGE))
     if inspect.isawaitable(value):
         return end_with_error(run, TypeError(f"{stage.name} returned {value!r}: a stage that awaits must be async def"))
     data, files = encode_result(value, f"Stage {stage.name!r}")

@@ -32,6 +32,8 @@ class Argument(Struct, frozen=True):
     how: Literal["needs", "each", "gather"]
     values: tuple[Document, ...]
     """One result, or the results of all elements in order."""
+    is_skipped: bool = False
+    """Whether the stage that it would come from was skipped."""
 
 
 # To the child.
@@ -144,7 +146,13 @@ class Postponed(Struct, frozen=True, tag=True):
     seconds: float
 
 
-FromChild = Ready | Broken | Moved | Said | Made | Returned | Raised | Postponed
+class Skipped(Struct, frozen=True, tag=True):
+    call: int
+    reason: str
+
+
+Outcome = Returned | Raised | Postponed | Skipped
+FromChild = Ready | Broken | Moved | Said | Made | Outcome
 
 _size = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
