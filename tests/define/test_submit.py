@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -72,6 +73,8 @@ def test_one_key_for_many_jobs_and_an_unknown_option_submit_nothing(convert: Pip
         ("priority", 1001),
         ("delay", "soon"),
         ("delay", -1),
+        ("at", datetime(2026, 1, 31)),
+        ("at", "2026-01-31T12:00:00Z"),
         ("key", ""),
         ("metadata", {"a": object()}),
         ("user", "a\0b"),
@@ -83,6 +86,11 @@ def test_an_option_that_makes_no_sense_is_refused_by_name(convert: Pipeline[Conv
         convert.submit(Convert(), **{option: value})
 
     assert [mistake["field"] for mistake in refused.value.errors] == [option]
+
+
+def test_at_and_delay_together_are_refused(convert: Pipeline[Convert]) -> None:
+    with pytest.raises(InvalidInput, match="either at or delay"):
+        convert.submit(Convert(), at=datetime(2026, 1, 31, tzinfo=UTC), delay=1)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +126,9 @@ def test_a_pipeline_of_no_app_has_nowhere_to_submit_to() -> None:
 def test_an_option_there_is_not_is_answered_with_those_there_are(convert: Pipeline[Convert]) -> None:
     wrong: dict[str, Any] = {"wat": 1}
 
-    with pytest.raises(TypeError, match=r"^submit has no option 'wat'; it has user, priority, delay, key, metadata$"):
+    with pytest.raises(
+        TypeError, match=r"^submit has no option 'wat'; it has user, priority, delay, at, key, metadata$"
+    ):
         convert.submit(Convert(), **wrong)
 
 

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,18 @@ async def test_a_delay_is_a_duration(http: Http) -> None:
     assert job["not_before"] > job["created_at"]
 
 
+@EVERYWHERE
+async def test_job_starts_at_the_time_that_was_given(http: Http) -> None:
+    at = datetime.now(UTC).replace(microsecond=250_000) + timedelta(days=1)
+    body = {"pipeline": "add", "parameters": {"a": 1}}
+
+    job = (await http.post("jobs", json={**body, "at": at.astimezone(timezone(timedelta(hours=2))).isoformat()})).json()
+    past = (await http.post("jobs", json={**body, "at": "2020-01-01T00:00:00Z"})).json()
+
+    assert datetime.fromisoformat(job["not_before"]) == at
+    assert past["not_before"] is None
+
+
 WRONG: list[tuple[Json, set[str]]] = [
     ({"pipeline": "nope"}, {"pipeline"}),
     ({}, {"pipeline"}),
@@ -106,6 +119,10 @@ WRONG: list[tuple[Json, set[str]]] = [
     ({"pipeline": "add", "parameters": {"a": 1}, "delay": -1}, {"delay"}),
     ({"pipeline": "add", "parameters": {"a": 1}, "delay": 1e300}, {"delay"}),
     ({"pipeline": "add", "parameters": {"a": 1}, "delay": "soon"}, {"delay"}),
+    ({"pipeline": "add", "parameters": {"a": 1}, "at": "soon"}, {"at"}),
+    ({"pipeline": "add", "parameters": {"a": 1}, "at": "2026-01-31T12:00:00"}, {"at"}),
+    ({"pipeline": "add", "parameters": {"a": 1}, "at": "2199-01-31T12:00:00Z"}, {"at"}),
+    ({"pipeline": "add", "parameters": {"a": 1}, "at": "2126-01-31T12:00:00Z", "delay": "1s"}, {"at"}),
     ({"pipeline": "add", "parameters": {"a": 1}, "user_id": ""}, {"user_id"}),
     ({"pipeline": "add", "parameters": {"a": 1}, "user_id": "x" * 256}, {"user_id"}),
     ({"pipeline": "add", "parameters": {"a": 1}, "metadata": "m"}, {"metadata"}),
@@ -239,7 +256,7 @@ async def test_a_name_there_is_not_is_answered_with_those_there_are(http: Http) 
     as_file = await http.post("jobs?pipeline=convert", files={**MODEL, "colour": ("red.png", b"")})
     in_query = await http.get("jobs?colour=red")
 
-    assert "there is pipeline, user_id, parameters, priority, delay, metadata" in as_json.json()["detail"]
+    assert "there is pipeline, user_id, parameters, priority, delay, at, metadata" in as_json.json()["detail"]
     assert names in as_form.json()["detail"]
     assert names in as_file.json()["detail"]
     assert "there is user_id, status, pipeline, created_from, created_until, q, cursor, limit" in in_query.text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,8 @@ from packhorse import Context, File, Later
 from packhorse.errors import JobNotFound
 from packhorse.testing import Bench
 from tests.testing.pipelines import Convert, Split, add, convert, onnx, poll, split, words
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def test_a_bench_begins_at_the_same_moment_every_time(packhorse: Bench) -> None:
@@ -78,6 +82,30 @@ def test_later_is_called_again_later_and_not_counted(packhorse: Bench) -> None:
     assert packhorse.elapsed == 90
     assert attempts == [1, 1, 1]
     assert job.attempts_of(poll) == 1
+
+
+def test_later_until_a_time_is_called_again_at_that_time(packhorse: Bench) -> None:
+    start = datetime.fromtimestamp(packhorse.now, UTC)
+    answers: list[str | Later] = [Later(until=start + timedelta(hours=1)), Later(until=start), "done"]
+    packhorse.replace(poll, lambda ctx, params: answers.pop(0))
+
+    job = packhorse.call(poll, "http://a")
+
+    assert (job.result, packhorse.elapsed) == ("done", 3600)
+
+
+@pytest.mark.parametrize("wrong", [{"seconds": 1, "until": NOON}, {"until": NOON.replace(tzinfo=None)}])
+def test_later_that_means_two_things_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="either seconds or until="):
+        Later(**wrong)
+
+
+def test_job_submitted_for_a_time_starts_then(packhorse: Bench, params: Convert) -> None:
+    at = datetime.fromtimestamp(packhorse.now, UTC) + timedelta(hours=2)
+
+    job = packhorse.run(convert, params, at=at)
+
+    assert (job.status, packhorse.elapsed) == ("completed", 7200)
 
 
 def test_a_stage_that_is_always_later_ends_at_the_deadline(packhorse: Bench, params: Convert) -> None:

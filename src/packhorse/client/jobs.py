@@ -6,6 +6,7 @@ Each function describes one method of `Client` and, as a coroutine, of `AsyncCli
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from math import ceil
 from os import PathLike
 from pathlib import Path
@@ -48,12 +49,15 @@ def submit(
     user: str | None = None,
     priority: int = 0,
     delay: float | str = 0,
+    at: datetime | str | None = None,
     key: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     wait: float | None = None,
     on_progress: OnProgress | None = None,
 ) -> Call[Json]:
     """The job. ``pipeline`` may be None if the server has one.
+
+    The first stage starts after ``delay``, or not before ``at``: a time with a time zone.
 
     Files are paths, bytes, open files or ``(filename, one of these)``, a list of them where the parameter is a list;
     they are streamed, whatever their size, and ``on_progress`` is called with the bytes sent so far and in total.
@@ -63,6 +67,7 @@ def submit(
     body: Json = {"parameters": dict(parameters or {})}
     body |= {"priority": priority} if priority else {}
     body |= {"delay": delay} if delay else {}
+    body |= {"at": at.isoformat() if isinstance(at, datetime) else at} if at is not None else {}
     body |= {"metadata": dict(metadata)} if metadata else {}
     headers = {"Idempotency-Key": str(uuid_utils.uuid7()) if key is None else key}
     if wait is not None:
@@ -84,8 +89,8 @@ def submit_many(
 ) -> Call[list[Json | PackhorseError]]:
     """For each item its job, or the error that `submit` would have raised for it, in their order.
 
-    An item is ``{"pipeline", "user_id", "parameters", "priority", "delay", "metadata", "idempotency_key"}``, each of
-    them optional; ``pipeline`` and ``user`` are those of all items. 1,000 items travel together. Items that are refused
+    An item is ``{"pipeline", "user_id", "parameters", "priority", "delay", "at", "metadata", "idempotency_key"}``, all
+    optional; ``pipeline`` and ``user`` are those of all items. 1,000 items travel together. Items that are refused
     because the server is busy, or whose outcome is unknown, are sent again with the same idempotency key; pass
     ``idempotency_key`` to send an item again yourself. Raises an error only if no item has an outcome.
     """

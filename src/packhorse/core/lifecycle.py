@@ -74,6 +74,7 @@ def submit(
     client: str | None = None,
     priority: int = 0,
     delay: float = 0.0,
+    at: float | None = None,
     trace_id: str = "",
     key: str | None = None,
     fingerprint: str = "",
@@ -83,7 +84,7 @@ def submit(
     quotas: tuple[int, int] | None = None,
     is_searchable: bool = True,
 ) -> Change:
-    """Create a job. Its first stages are due now, or after ``delay`` seconds.
+    """Create a job. Its first stages are due now, after ``delay`` seconds, or ``at`` a time.
 
     ``quotas`` are the unfinished jobs and the bytes of files that its tenant may have, 0 for any number. With them, the
     job counts until it has ended, and its files until it is purged.
@@ -91,7 +92,7 @@ def submit(
     ``firing`` is the schedule tick it is created for. The commit is refused unless the tick's run still has this stamp,
     so a tick never has two jobs.
     """
-    not_before = now + delay
+    not_before = now + delay if at is None else max(now, at)
     slot = slot_key(tenant, user, plan.slot) if plan.slot is not None else None
     job = Job(
         id=job_id,
@@ -270,9 +271,10 @@ def lose(job: Job, at: TaskId, *, token: str, now: float, witnessed: bool = Fals
     return _end_attempt(draft, at, task, WORKER_LOST, not_before=now)
 
 
-def later(job: Job, at: TaskId, *, token: str, seconds: float, now: float) -> Change:
+def later(job: Job, at: TaskId, *, token: str, seconds: float = 0.0, until: float | None = None, now: float) -> Change:
     """The stage returned `Later`. The attempt does not count."""
-    return _return_task(job, "later", at, token, not_before=now + seconds, why="later", now=now)
+    not_before = now + seconds if until is None else max(now, until)
+    return _return_task(job, "later", at, token, not_before=not_before, why="later", now=now)
 
 
 def hand_back(job: Job, at: TaskId, *, token: str, now: float) -> Change:

@@ -84,16 +84,19 @@ class Context(ABC):
 
 
 class Later(Struct, frozen=True):
-    """Return it to be called again after ``seconds``. The attempt does not count.
+    """Return it to be called again after ``seconds``, or not before ``until``. The attempt does not count.
 
     Annotate such a stage ``-> X | Later``. Stages that need it receive the ``X``.
     """
 
-    seconds: float
+    seconds: float = 0.0
+    until: datetime | None = None
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.seconds) or self.seconds < 0:
             raise ValueError(f"Later takes seconds from now, not {self.seconds!r}")
+        if self.until is not None and (self.seconds or self.until.utcoffset() is None):
+            raise ValueError(f"Later takes either seconds or until=, a time with a time zone, not {self.until!s}")
 
 
 class Skip(Struct, frozen=True):

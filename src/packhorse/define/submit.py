@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Struct, field
@@ -34,6 +35,8 @@ class SubmitOptions(TypedDict, total=False):
     """Higher runs first. Default: 0."""
     delay: Duration
     """Delay before the first stage. Default: 0."""
+    at: datetime | None
+    """In place of a delay, when the first stage may start: with a time zone. Default: at once."""
     key: str | None
     """Idempotency key: submitting again with the same key returns the first job. Default: none."""
     metadata: Mapping[str, object] | None
@@ -50,6 +53,7 @@ class Options(Struct, frozen=True, kw_only=True):
     user: str = LOCAL
     priority: int = 0
     delay: float = 0.0
+    at: float | None = None
     key: str | None = None
     metadata: Mapping[str, object] = field(default_factory=dict)
 
@@ -63,7 +67,16 @@ def options_from(**given: Unpack[SubmitOptions]) -> Options:
             checked[name] = CHECKS[name](value)
         except (ValueError, TypeError) as error:
             raise InvalidInput(f"{name}: {error}.", errors=[{"field": name, "message": str(error)}]) from error
+    if checked.get("at") is not None and checked.get("delay"):
+        raise InvalidInput("at: give either at or delay.", errors=[{"field": "at", "message": "Give it or delay"}])
     return Options(**checked)
+
+
+def moment(value: Any) -> float:
+    """The time of a datetime with a time zone. Raises ValueError for anything else."""
+    if not isinstance(value, datetime) or value.tzinfo is None or value.utcoffset() is None:
+        raise ValueError(f"expected a time with a time zone, such as 2026-01-31T12:00:00+00:00, not {value!s:.80}")
+    return value.timestamp()
 
 
 def _check_text(value: Any) -> str:
@@ -91,6 +104,7 @@ CHECKS: Mapping[str, Callable[[Any], object]] = {
     "user": _check_user,
     "priority": lambda value: check_int("it", value, -MAX_PRIORITY, MAX_PRIORITY),
     "delay": seconds,
+    "at": lambda value: None if value is None else moment(value),
     "key": lambda value: None if value is None else _check_text(value),
     "metadata": _check_metadata,
 }

@@ -160,6 +160,7 @@ class NewJob:
             client=client_name or client,
             priority=options.priority,
             delay=options.delay,
+            at=options.at,
             trace_id=trace_id() or new_trace(),
             key=None if options.key is None else lifecycle.once_key(tenant, client, options.key),
             fingerprint=fingerprint,
@@ -191,6 +192,7 @@ class NewJob:
             {"parameter": each.parameter, "name": each.file.name, "sha256": each.file.sha256} for each in self.inputs
         ]
         asked = [options.user, options.priority, options.delay, options.metadata]
+        asked += [] if options.at is None else [options.at]
         return fingerprint([plan.pipeline, values, files, asked])
 
 

@@ -370,7 +370,7 @@ class Attempt:
             case messages.Returned():
                 return self._finish(Result(outcome.result.value), outcome.width)
             case messages.Postponed():
-                return self._end_as(lifecycle.later, seconds=outcome.seconds)
+                return self._end_as(lifecycle.later, seconds=outcome.seconds, until=outcome.until)
             case messages.Skipped():
                 return self._end_as(lifecycle.skip, reason=redact(outcome.reason, self.secrets))
             case messages.Raised() if self.why is not None:

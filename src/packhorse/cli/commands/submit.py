@@ -39,6 +39,7 @@ def submit(
     user: str | None = None,
     priority: Whole = 0,
     delay: str | None = None,
+    at: str | None = None,
     key: str | None = None,
     by_path: bool = False,
     wait: bool = False,
@@ -55,21 +56,22 @@ def submit(
         user: User that the job belongs to.
         priority: Jobs with a higher priority start first.
         delay: Start the job no earlier than this long from now, such as 10m.
+        at: Start the job no earlier than at this time, such as 2026-01-31T12:00:00+01:00.
         key: Idempotency key. A second submit with the same key returns the first job.
         by_path: Send the paths of files instead of the files. The server reads them itself, if PACKHORSE_INPUT_FOLDERS
             allows it. A file in a bucket, NAME=s3://BUCKET/KEY, is always read by the server.
         wait: Show progress until the job ends. Exit code: 0 completed, 1 failed, 4 cancelled.
         output: Wait for the result and write it to this file, or into this folder if the name ends with a slash.
         lines: Submit many jobs: a file with one JSON object per line, such as {"parameters": {"size": 3}}, or - for
-            standard input. A line can also have user_id, priority, delay, metadata and idempotency_key; --user,
-            --priority and --delay are for lines without. Prints one line per job. Exit code: 3 if any was rejected.
+            standard input. A line can also have user_id, priority, delay, at, metadata and idempotency_key; --user,
+            --priority, --delay and --at are for lines without. Prints a line per job. Exit code: 3 if any was rejected.
     """
     wait_before = _seconds(delay)
     if lines is not None:
         if values or key is not None or by_path or wait or output is not None:
             message = "--lines takes no NAME=VALUE, --key, --by-path, --wait or --output: each line describes its job."
             raise CycloptsError(msg=message, command_chain=["submit"])
-        shared = {"user_id": user, "priority": priority, "delay": wait_before}
+        shared = {"user_id": user, "priority": priority, "delay": wait_before, "at": at}
         return submit_lines(lines, pipeline, {name: value for name, value in shared.items() if value}, remote)
     words = group_words(values, "submit")
     to = None if output is None else check_target(output)
@@ -77,7 +79,7 @@ def submit(
         with prefer_scope_error(client, "submit"):
             parameters, files = parameters_from(words, schema_of(client, pipeline), by_path=by_path)
         job = client.submit(
-            pipeline, parameters, files=files, user=user, priority=priority, delay=wait_before, key=key
+            pipeline, parameters, files=files, user=user, priority=priority, delay=wait_before, at=at, key=key
         )  # fmt: skip
         if wait or to is not None:
             return _wait_and_report(client, job, to, remote)

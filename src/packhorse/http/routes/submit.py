@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 from litestar import post
@@ -47,6 +48,7 @@ class Asked(Struct):
     parameters: dict[str, Any] = field(default_factory=dict)
     priority: Annotated[int, Meta(extra_json_schema={"minimum": -MAX_PRIORITY, "maximum": MAX_PRIORITY})] = 0
     delay: float | str = 0.0
+    at: datetime | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -289,6 +291,7 @@ class Submission:
                 user=self._caller.acting_for(asked.user_id),
                 priority=asked.priority,
                 delay=asked.delay,
+                at=asked.at,
                 key=self._key,
                 metadata=asked.metadata,
             )
@@ -297,6 +300,8 @@ class Submission:
             raise invalid(NOT_VALID, renamed) from error
         if options.delay > LONGEST_DELAY:
             raise invalid(NOT_VALID, [{"field": "delay", "message": "It is more than ten years"}])
+        if options.at is not None and options.at > self._services.store.now() + LONGEST_DELAY:
+            raise invalid(NOT_VALID, [{"field": "at", "message": "It is more than ten years from now"}])
         return options
 
 

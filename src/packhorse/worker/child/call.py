@@ -62,7 +62,7 @@ def bind_stage(pipeline: Pipeline[Any], stage: Stage[..., Any], run: Run, contex
 
 def end_with(stage: Stage[..., Any], run: Run, context: ChildContext, value: object) -> Outcome:
     if isinstance(value, Later):
-        return Postponed(run.call, value.seconds)
+        return Postponed(run.call, value.seconds, None if value.until is None else value.until.timestamp())
     if isinstance(value, Skip):
         return Skipped(run.call, run.beginning(to_text(value.reason), MESSAGE))
     if inspect.isawaitable(value):

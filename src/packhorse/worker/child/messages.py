@@ -144,6 +144,7 @@ class Raised(Struct, frozen=True, tag=True):
 class Postponed(Struct, frozen=True, tag=True):
     call: int
     seconds: float
+    until: float | None = None
 
 
 class Skipped(Struct, frozen=True, tag=True):
