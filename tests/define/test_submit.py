@@ -88,6 +88,16 @@ def test_an_option_that_makes_no_sense_is_refused_by_name(convert: Pipeline[Conv
     assert [mistake["field"] for mistake in refused.value.errors] == [option]
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"key": "k", "delay": 1}, {"key": "k", "at": datetime(2026, 1, 31, tzinfo=UTC)}]
+)
+def test_debounce_takes_a_key_and_nothing_else(convert: Pipeline[Convert], options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        convert.submit(Convert(), debounce="10s", **options)
+
+    assert [mistake["field"] for mistake in refused.value.errors] == ["debounce"]
+
+
 def test_at_and_delay_together_are_refused(convert: Pipeline[Convert]) -> None:
     with pytest.raises(InvalidInput, match="either at or delay"):
         convert.submit(Convert(), at=datetime(2026, 1, 31, tzinfo=UTC), delay=1)
@@ -127,7 +137,7 @@ def test_an_option_there_is_not_is_answered_with_those_there_are(convert: Pipeli
     wrong: dict[str, Any] = {"wat": 1}
 
     with pytest.raises(
-        TypeError, match=r"^submit has no option 'wat'; it has user, priority, delay, at, key, metadata$"
+        TypeError, match=r"^submit has no option 'wat'; it has user, priority, delay, at, debounce, key, metadata$"
     ):
         convert.submit(Convert(), **wrong)
 

@@ -16,6 +16,7 @@ import pytest
 from packhorse.auth import authenticate
 from packhorse.auth.access import GRANTS, Caller
 from packhorse.store.base import Filter, Store
+from tests.contract import builders
 from tests.contract.stores import SORTS, lent
 from tests.http.conftest import publish
 from tests.http.processes import Place
@@ -104,6 +105,69 @@ async def test_job_starts_at_the_time_that_was_given(http: Http) -> None:
     assert past["not_before"] is None
 
 
+async def debounced(http: Http, a: int, key: str = "k", debounce: str = "1h") -> str:
+    body = {"pipeline": "add", "parameters": {"a": a}, "debounce": debounce}
+    answer = await http.post("jobs", json=body, headers={"Idempotency-Key": key})
+    assert answer.status_code == 202, answer.text
+    job_id: str = answer.json()["job_id"]
+    return job_id
+
+
+@EVERYWHERE
+async def test_last_submit_of_a_key_replaces_the_job_that_waits(http: Http, store: Store) -> None:
+    first, second, other = await debounced(http, 1), await debounced(http, 2), await debounced(http, 3, "other")
+
+    gone = await http.get(f"jobs/{first}")
+    kept = (await http.get(f"jobs/{second}")).json()
+
+    assert gone.status_code == 404
+    assert (kept["status"], kept["parameters"]["a"]) == ("pending", 2)
+    assert kept["not_before"] > kept["created_at"]
+    assert {job["job_id"] for job in (await http.get("jobs")).json()["items"]} == {second, other}
+
+
+@EVERYWHERE
+async def test_of_submits_that_come_together_one_job_is_left(http: Http) -> None:
+    ids = await asyncio.gather(*(debounced(http, n) for n in range(4)))
+
+    [left] = (await http.get("jobs")).json()["items"]
+
+    assert left["job_id"] in ids
+
+
+@EVERYWHERE
+async def test_job_that_has_started_is_not_replaced(http: Http, store: Store) -> None:
+    first = await debounced(http, 1, debounce="1ms")
+    [job] = await store.get([first])
+    assert job is not None
+    async with asyncio.timeout(20):
+        while not await builders.claim(store, kinds=[job.plan.stages[0].kind]):  # noqa: ASYNC110  (a store has no event for it)
+            await asyncio.sleep(0.01)
+
+    second = await debounced(http, 2)
+
+    assert (await http.get(f"jobs/{first}")).json()["status"] == "running"
+    assert (await http.get(f"jobs/{second}")).json()["status"] == "pending"
+
+
+async def test_of_one_key_in_a_batch_the_last_job_is_left(http: Http) -> None:
+    item = {"pipeline": "add", "debounce": "1h", "idempotency_key": "k"}
+    items = [{**item, "parameters": {"a": n}} for n in range(3)]
+
+    answer = await http.post("jobs/batch", json={"items": items})
+
+    [left] = (await http.get("jobs")).json()["items"]
+    assert answer.json()["accepted"] == 3
+    assert left["parameters"]["a"] == 2
+
+
+async def test_debounce_of_a_pipeline_with_one_job_per_user_is_refused(http: Http) -> None:
+    data = {"pipeline": "convert", "debounce": "1h"}
+    answer = await http.post("jobs", data=data, files={"model": ("m", b"w")}, headers={"Idempotency-Key": "k"})
+
+    assert (answer.status_code, answer.json()["field"]) == (422, "debounce")
+
+
 WRONG: list[tuple[Json, set[str]]] = [
     ({"pipeline": "nope"}, {"pipeline"}),
     ({}, {"pipeline"}),
@@ -119,6 +183,7 @@ WRONG: list[tuple[Json, set[str]]] = [
     ({"pipeline": "add", "parameters": {"a": 1}, "delay": -1}, {"delay"}),
     ({"pipeline": "add", "parameters": {"a": 1}, "delay": 1e300}, {"delay"}),
     ({"pipeline": "add", "parameters": {"a": 1}, "delay": "soon"}, {"delay"}),
+    ({"pipeline": "add", "parameters": {"a": 1}, "debounce": "1s"}, {"debounce"}),
     ({"pipeline": "add", "parameters": {"a": 1}, "at": "soon"}, {"at"}),
     ({"pipeline": "add", "parameters": {"a": 1}, "at": "2026-01-31T12:00:00"}, {"at"}),
     ({"pipeline": "add", "parameters": {"a": 1}, "at": "2199-01-31T12:00:00Z"}, {"at"}),
@@ -256,7 +321,7 @@ async def test_a_name_there_is_not_is_answered_with_those_there_are(http: Http) 
     as_file = await http.post("jobs?pipeline=convert", files={**MODEL, "colour": ("red.png", b"")})
     in_query = await http.get("jobs?colour=red")
 
-    assert "there is pipeline, user_id, parameters, priority, delay, at, metadata" in as_json.json()["detail"]
+    assert "there is pipeline, user_id, parameters, priority, delay, at, debounce, metadata" in as_json.json()["detail"]
     assert names in as_form.json()["detail"]
     assert names in as_file.json()["detail"]
     assert "there is user_id, status, pipeline, created_from, created_until, q, cursor, limit" in in_query.text

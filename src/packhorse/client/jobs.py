@@ -50,6 +50,7 @@ def submit(
     priority: int = 0,
     delay: float | str = 0,
     at: datetime | str | None = None,
+    debounce: float | str = 0,
     key: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     wait: float | None = None,
@@ -57,7 +58,8 @@ def submit(
 ) -> Call[Json]:
     """The job. ``pipeline`` may be None if the server has one.
 
-    The first stage starts after ``delay``, or not before ``at``: a time with a time zone.
+    The first stage starts after ``delay``, or not before ``at``: a time with a time zone. With ``debounce`` and a
+    ``key``, the job waits that long for another submit with this key, which replaces it.
 
     Files are paths, bytes, open files or ``(filename, one of these)``, a list of them where the parameter is a list;
     they are streamed, whatever their size, and ``on_progress`` is called with the bytes sent so far and in total.
@@ -67,6 +69,7 @@ def submit(
     body: Json = {"parameters": dict(parameters or {})}
     body |= {"priority": priority} if priority else {}
     body |= {"delay": delay} if delay else {}
+    body |= {"debounce": debounce} if debounce else {}
     body |= {"at": at.isoformat() if isinstance(at, datetime) else at} if at is not None else {}
     body |= {"metadata": dict(metadata)} if metadata else {}
     headers = {"Idempotency-Key": str(uuid_utils.uuid7()) if key is None else key}

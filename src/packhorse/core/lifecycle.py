@@ -19,6 +19,7 @@ from packhorse.core.changes import AT_ONCE, Change, Effect, Guard
 from packhorse.core.failures import new_rate_alert, new_revival, put_action
 from packhorse.core.models import Event, Failure, Firing, Job, Result, Spec, Stage, Stopping, Task, TaskId
 from packhorse.core.plan import TERMINAL, Need, Plan, StagePlan, Status, TaskStatus, purge_at
+from packhorse.core.records import Put, Ref
 from packhorse.core.schedules import NotedRun, RunStatus, Summary, run_index, run_ref, summarize
 from packhorse.core.search import put_terms
 from packhorse.core.webhooks import job_delivery, put_delivery
@@ -75,6 +76,7 @@ def submit(
     priority: int = 0,
     delay: float = 0.0,
     at: float | None = None,
+    debounce: Put | None = None,
     trace_id: str = "",
     key: str | None = None,
     fingerprint: str = "",
@@ -85,6 +87,8 @@ def submit(
     is_searchable: bool = True,
 ) -> Change:
     """Create a job. Its first stages are due now, after ``delay`` seconds, or ``at`` a time.
+
+    ``debounce`` is the record that names the waiting job of a key. The commit is refused unless it has not changed.
 
     ``quotas`` are the unfinished jobs and the bytes of files that its tenant may have, 0 for any number. With them, the
     job counts until it has ended, and its files until it is purged.
@@ -116,6 +120,9 @@ def submit(
         draft.check_conditions(json.decode(spec.parameters))
     if key is not None:
         draft.require(changes.KeyUnused(key)).do(changes.RememberKey(key, fingerprint))
+    if debounce is not None:
+        draft.require(changes.RecordIs(Ref(debounce.kind, debounce.id), debounce.stamp or 0))
+        draft.do(changes.PutRecord(debounce))
     if slot is not None:
         draft.require(changes.SlotFree(slot)).do(changes.TakeSlot(slot))
     if firing is not None:

@@ -33,7 +33,7 @@ P = TypeVar("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 
-RESERVED = frozenset({"pipeline", "user_id", "parameters", "priority", "delay", "at", "metadata"})
+RESERVED = frozenset({"pipeline", "user_id", "parameters", "priority", "delay", "at", "debounce", "metadata"})
 """Field names of the submit form itself, which parameters cannot use."""
 
 

@@ -37,6 +37,8 @@ class SubmitOptions(TypedDict, total=False):
     """Delay before the first stage. Default: 0."""
     at: datetime | None
     """In place of a delay, when the first stage may start: with a time zone. Default: at once."""
+    debounce: Duration
+    """Wait so long for another submit with the same ``key``, which replaces this one while it waits. Default: 0."""
     key: str | None
     """Idempotency key: submitting again with the same key returns the first job. Default: none."""
     metadata: Mapping[str, object] | None
@@ -54,6 +56,7 @@ class Options(Struct, frozen=True, kw_only=True):
     priority: int = 0
     delay: float = 0.0
     at: float | None = None
+    debounce: float = 0.0
     key: str | None = None
     metadata: Mapping[str, object] = field(default_factory=dict)
 
@@ -69,6 +72,12 @@ def options_from(**given: Unpack[SubmitOptions]) -> Options:
             raise InvalidInput(f"{name}: {error}.", errors=[{"field": name, "message": str(error)}]) from error
     if checked.get("at") is not None and checked.get("delay"):
         raise InvalidInput("at: give either at or delay.", errors=[{"field": "at", "message": "Give it or delay"}])
+    if checked.get("debounce"):
+        if checked.get("key") is None:
+            raise InvalidInput("debounce: it needs a key.", errors=[{"field": "debounce", "message": "It needs a key"}])
+        if checked.get("at") is not None or checked.get("delay"):
+            message = "Give it without delay and at"
+            raise InvalidInput("debounce: give it alone.", errors=[{"field": "debounce", "message": message}])
     return Options(**checked)
 
 
@@ -104,6 +113,7 @@ CHECKS: Mapping[str, Callable[[Any], object]] = {
     "user": _check_user,
     "priority": lambda value: check_int("it", value, -MAX_PRIORITY, MAX_PRIORITY),
     "delay": seconds,
+    "debounce": seconds,
     "at": lambda value: None if value is None else moment(value),
     "key": lambda value: None if value is None else _check_text(value),
     "metadata": _check_metadata,

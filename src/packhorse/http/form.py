@@ -173,7 +173,7 @@ def _decode_name(name: bytes) -> str:
 BESIDES = 64 * 1024
 """Bytes a request may have besides its parameters and files: metadata, names, punctuation."""
 
-TEXTS = frozenset({"pipeline", "user_id", "delay", "at"})
+TEXTS = frozenset({"pipeline", "user_id", "delay", "at", "debounce"})
 VALUES = frozenset({"parameters", "priority", "metadata"})
 
 NAME = re.compile(r"\w[\w.-]{0,99}")

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypedDict, Unpack
@@ -22,7 +23,8 @@ from packhorse.blobs.base import Blobs, Sum
 from packhorse.core import json, lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Firing, Input, Job, Spec, Stored
-from packhorse.core.plan import Plan, fill_plan, fingerprint
+from packhorse.core.plan import Plan, Status, fill_plan, fingerprint
+from packhorse.core.records import Put
 from packhorse.core.schedules import Run
 from packhorse.crashpoints import reach
 from packhorse.define.files import ANYTHING, Accepts, sanitize_name
@@ -31,11 +33,14 @@ from packhorse.define.submit import Options
 from packhorse.define.validation import find_nul, invalid
 from packhorse.jobs import artifacts
 from packhorse.jobs.encryption import get_encryptor
+from packhorse.jobs.transact import Transactor
 from packhorse.log import new_trace, trace_id
 from packhorse.settings import Settings
 from packhorse.store.base import Store
 from packhorse.store.collections.webhooks import Endpoint, list_endpoints
 
+DEBOUNCE = "debounce"
+"""Records of the job that waits for another submit with its key."""
 FRESH = 1.0
 """Seconds for which webhooks are cached. A job that is submitted sooner after a webhook was created may miss it."""
 
@@ -143,6 +148,15 @@ class NewJob:
             raise errors.TooLarge(field="parameters", limit=self._settings.parameters_limit)
         _refuse_nul(tenant, parameters)
         reach("admit.objects.after")
+        waiting = None
+        if options.debounce:
+            if plan.slot is not None:
+                raise errors.InvalidInput(
+                    "debounce: the pipeline has one_per, which refuses a second job.", field="debounce"
+                )
+            key = lifecycle.once_key(tenant, client, options.key or "")
+            waiting = await Waiting.read(self._store, f"{plan.pipeline}/{key}")
+        given = plan
         plan = fill_plan(plan, self._settings.defaults)
         stored = spec = Spec(parameters, tuple(self.inputs), options.metadata, origin)
         if plan.secrets:
@@ -159,10 +173,11 @@ class NewJob:
             tenant=tenant,
             client=client_name or client,
             priority=options.priority,
-            delay=options.delay,
+            delay=options.debounce or options.delay,
+            debounce=None if waiting is None else waiting.put(self.job_id),
             at=options.at,
             trace_id=trace_id() or new_trace(),
-            key=None if options.key is None else lifecycle.once_key(tenant, client, options.key),
+            key=None if options.key is None or options.debounce else lifecycle.once_key(tenant, client, options.key),
             fingerprint=fingerprint,
             webhooks=await webhook_targets(self._store).of(tenant),
             firing=None if run is None else Firing(run.schedule, run.tick),
@@ -171,7 +186,13 @@ class NewJob:
             is_searchable=self._settings.is_searchable,
             now=self._store.now(),
         )
-        return Draft(self, change, fingerprint, spec)
+        if waiting is None:
+            return Draft(self, change, fingerprint, spec)
+        again = partial(
+            self.decide, given, parameters, options,
+            tenant=tenant, client=client, client_name=client_name, origin=origin,
+        )  # fmt: skip
+        return Draft(self, change, fingerprint, spec, waiting.job_id, again)
 
     def _key_for(self, parameter: str, name: str) -> tuple[str, str]:
         self._has_files = True  # from now on something may be there
@@ -196,6 +217,22 @@ class NewJob:
         return fingerprint([plan.pipeline, values, files, asked])
 
 
+async def drop_waiting(store: Store, job_id: str) -> None:
+    """Delete a job that a later submit with its key has replaced, unless it has started or was stopped."""
+    was_waiting = False
+
+    def decide(job: Job) -> Change | None:
+        nonlocal was_waiting
+        was_waiting = job.status is Status.PENDING and job.run == 1
+        return lifecycle.cancel(job, now=store.now()) if was_waiting else None
+
+    transact = Transactor(store)
+    with suppress(errors.JobNotFound, errors.NotAllowed):
+        await transact(job_id, decide)
+        if was_waiting:
+            await transact(job_id, lambda job: lifecycle.delete(job, now=store.now()))
+
+
 class Draft(NamedTuple):
     """A job that is decided and not committed."""
 
@@ -204,6 +241,26 @@ class Draft(NamedTuple):
     fingerprint: str
     spec: Spec
     """As it was sent: with its secrets."""
+    replaces: str | None = None
+    """The job that waited for this submit, if it was debounced."""
+    again: Callable[[], Awaitable[Draft]] | None = None
+    """Of a debounced submit: decides again, after another one with its key was faster."""
+
+
+class Waiting(NamedTuple):
+    """The record of the job that waits for another submit with its key, as it was read."""
+
+    id: str
+    stamp: int
+    job_id: str | None
+
+    @classmethod
+    async def read(cls, store: Store, id: str) -> Waiting:
+        [found] = await store.fetch(DEBOUNCE, [id])
+        return cls(id, 0, None) if found is None else cls(id, found.stamp, json.record(found.body, str))
+
+    def put(self, job_id: str) -> Put:
+        return Put(DEBOUNCE, self.id, json.encode(job_id), self.stamp, job_id=job_id)
 
 
 class Admitted(NamedTuple):
@@ -248,6 +305,25 @@ async def submit_all(
 
 async def admit_all(store: Store, drafts: Sequence[Draft]) -> list[Job | errors.PackhorseError]:
     """Commit them together. For an idempotency key that the client has used before, the first job."""
+    found = await _commit_all(store, drafts)
+    for n, draft in enumerate(drafts):
+        if draft.again is not None:
+            found[n] = await _replace_waiting(store, draft, found[n])
+    return found
+
+
+async def _replace_waiting(
+    store: Store, draft: Draft, found: Job | errors.PackhorseError
+) -> Job | errors.PackhorseError:
+    while isinstance(found, errors.Conflict) and draft.again is not None:
+        draft = await draft.again()
+        [found] = await _commit_all(store, [draft])
+    if isinstance(found, Job) and draft.replaces is not None and draft.replaces != found.id:
+        await drop_waiting(store, draft.replaces)
+    return found
+
+
+async def _commit_all(store: Store, drafts: Sequence[Draft]) -> list[Job | errors.PackhorseError]:
     if not drafts:
         return []
     for draft in drafts:

@@ -40,6 +40,7 @@ def submit(
     priority: Whole = 0,
     delay: str | None = None,
     at: str | None = None,
+    debounce: str | None = None,
     key: str | None = None,
     by_path: bool = False,
     wait: bool = False,
@@ -56,6 +57,7 @@ def submit(
         user: User that the job belongs to.
         priority: Jobs with a higher priority start first.
         delay: Start the job no earlier than this long from now, such as 10m.
+        debounce: Wait this long, such as 10s, for another submit with the same --key, which replaces this one.
         at: Start the job no earlier than at this time, such as 2026-01-31T12:00:00+01:00.
         key: Idempotency key. A second submit with the same key returns the first job.
         by_path: Send the paths of files instead of the files. The server reads them itself, if PACKHORSE_INPUT_FOLDERS
@@ -68,8 +70,9 @@ def submit(
     """
     wait_before = _seconds(delay)
     if lines is not None:
-        if values or key is not None or by_path or wait or output is not None:
-            message = "--lines takes no NAME=VALUE, --key, --by-path, --wait or --output: each line describes its job."
+        if values or key is not None or debounce is not None or by_path or wait or output is not None:
+            options = "--key, --debounce, --by-path, --wait or --output"
+            message = f"--lines takes no NAME=VALUE, {options}: each line describes its job."
             raise CycloptsError(msg=message, command_chain=["submit"])
         shared = {"user_id": user, "priority": priority, "delay": wait_before, "at": at}
         return submit_lines(lines, pipeline, {name: value for name, value in shared.items() if value}, remote)
@@ -79,7 +82,8 @@ def submit(
         with prefer_scope_error(client, "submit"):
             parameters, files = parameters_from(words, schema_of(client, pipeline), by_path=by_path)
         job = client.submit(
-            pipeline, parameters, files=files, user=user, priority=priority, delay=wait_before, at=at, key=key
+            pipeline, parameters, files=files, user=user, priority=priority, delay=wait_before, at=at,
+            debounce=debounce or 0, key=key,
         )  # fmt: skip
         if wait or to is not None:
             return _wait_and_report(client, job, to, remote)

@@ -49,6 +49,7 @@ class Asked(Struct):
     priority: Annotated[int, Meta(extra_json_schema={"minimum": -MAX_PRIORITY, "maximum": MAX_PRIORITY})] = 0
     delay: float | str = 0.0
     at: datetime | None = None
+    debounce: float | str = 0.0
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -292,14 +293,16 @@ class Submission:
                 priority=asked.priority,
                 delay=asked.delay,
                 at=asked.at,
+                debounce=asked.debounce,
                 key=self._key,
                 metadata=asked.metadata,
             )
         except errors.InvalidInput as error:
             renamed = [{**each, "field": NAMES.get(each["field"], each["field"])} for each in error.errors]
             raise invalid(NOT_VALID, renamed) from error
-        if options.delay > LONGEST_DELAY:
-            raise invalid(NOT_VALID, [{"field": "delay", "message": "It is more than ten years"}])
+        for name, delay in (("delay", options.delay), ("debounce", options.debounce)):
+            if delay > LONGEST_DELAY:
+                raise invalid(NOT_VALID, [{"field": name, "message": "It is more than ten years"}])
         if options.at is not None and options.at > self._services.store.now() + LONGEST_DELAY:
             raise invalid(NOT_VALID, [{"field": "at", "message": "It is more than ten years from now"}])
         return options
