@@ -1,4 +1,4 @@
-"""`python -m bench [store engine crash scale failures pages http peers] [--rounds N] [--quick] [--json FILE]`."""
+"""`python -m bench [store engine crash scale failures pages http peers mission] [--rounds N] [--quick]`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from bench.engine import EngineSection
 from bench.failures import FailuresSection
 from bench.http import HttpSection
 from bench.loops import LOOP, LOOPS
+from bench.mission.section import MissionSection
 from bench.pages import PagesSection
 from bench.peers.contenders import CONTENDERS
 from bench.peers.section import PeersSection
@@ -51,6 +52,7 @@ SECTIONS: dict[str, type[Section]] = {
     "pages": PagesSection,
     "http": HttpSection,
     "peers": PeersSection,
+    "mission": MissionSection,
 }
 
 

@@ -51,6 +51,14 @@ class Sizes(Struct, frozen=True):
     """Seconds of a job that is interrupted."""
     peers_watched: float = 45.0
     """Seconds after a kill in which lost jobs have to finish."""
+    mission_jobs: int = 5
+    """Of each of the 16 users, with the small file."""
+    mission_large: int = 50
+    """MB of the large file."""
+    mission_slow: float = 2.0
+    """Seconds of a stage while processes are killed."""
+    mission_watched: float = 90.0
+    """Seconds after a kill in which lost jobs have to finish."""
 
 
 FULL = Sizes()
@@ -82,4 +90,8 @@ QUICK = Sizes(
     peers_pick_ups=30,
     peers_long=1.5,
     peers_watched=10.0,
+    mission_jobs=1,
+    mission_large=5,
+    mission_slow=0.5,
+    mission_watched=60.0,
 )

@@ -53,6 +53,7 @@ ROOMS = {
         "redis-keys",
         "operations",
         "scaling",
+        "performance",
         "reliability",
         "architecture",
         "design",

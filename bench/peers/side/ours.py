@@ -1,4 +1,4 @@
-"""packhorse itself: async stages, or sync ones in processes of their own. Many at once is what group commit is for."""
+"""packhorse itself: async stages, or sync ones in processes of their own. Many at once share a commit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from bench.peers.side import ours_app
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.submit import Options
+from packhorse.errors import PackhorseError
 from packhorse.runtime import Runtime
 
 IS_SYNC = os.environ.get("BENCH_SYNC") == "1"
@@ -33,7 +34,10 @@ async def put(i: int) -> None:
 
 
 async def put_many(ids: Sequence[int]) -> None:
-    await asyncio.gather(*(put(i) for i in ids))
+    outcomes = await runtime.a_submit_many(JOB, [(JOB.params(n=i), {"user": "ann"}) for i in ids])
+    for each in outcomes:
+        if isinstance(each, PackhorseError):
+            raise each
 
 
 async def put_chain(i: int) -> None:
