@@ -30,7 +30,12 @@ queue.conf.update(
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     worker_prefetch_multiplier=1,
-    broker_transport_options={"visibility_timeout": 30, "unacked_restore_interval": 5, "unacked_restore_limit": 100},
+    broker_transport_options={
+        "visibility_timeout": 30,
+        "unacked_restore_interval": 5,
+        "unacked_restore_throttle": 1,
+        "unacked_restore_limit": 100,
+    },
     broker_connection_retry_on_startup=True,
 )
 
