@@ -17,7 +17,6 @@ from bench.peers.contenders import ENVIRONMENTS, ROOT, SIDE
 from packhorse.host import free_port
 from packhorse.settings import PREFIX
 
-ENVIRONMENT = ENVIRONMENTS / "mission"
 AT_ONCE = 4
 """Stages that run at the same time."""
 
@@ -28,6 +27,7 @@ class Stack(Struct, frozen=True):
     """Of `bench.peers.side`: all code that a team writes."""
     store: str = ""
     """The store of packhorse; empty for a stack by hand."""
+    environment: str = ""
     workers: tuple[tuple[str, ...], ...] = ()
     """Its worker processes."""
 
@@ -37,7 +37,7 @@ class Stack(Struct, frozen=True):
 
     @property
     def is_there(self) -> bool:
-        return self.is_ours or (ENVIRONMENT / "ready").exists()
+        return self.is_ours or (ENVIRONMENTS / self.environment / "ready").exists()
 
     def lines(self) -> int:
         """Of application code: without blank lines, comments and the docstring on top."""
@@ -47,11 +47,18 @@ class Stack(Struct, frozen=True):
 
 CELERY = ("celery", "--app", "bench.peers.side.mission_celery:queue", "worker", "--concurrency", str(AT_ONCE))
 ARQ = ("arq", "bench.peers.side.mission_arq.WorkerSettings")
-PEER = Stack("FastAPI + Celery + Redis + S3", "mission_celery", workers=((*CELERY, "--loglevel", "WARNING"),))
+PEER = Stack(
+    "FastAPI + Celery + Redis + S3",
+    "mission_celery",
+    environment="mission-celery",
+    workers=((*CELERY, "--loglevel", "WARNING"),),
+)
 STACKS = (
     Stack("packhorse, Redis + S3", "mission_ours", "redis"),
     PEER,
-    Stack("FastAPI + arq + Redis + S3", "mission_arq", workers=(ARQ, ARQ)),  # one process uses one core
+    Stack(
+        "FastAPI + arq + Redis + S3", "mission_arq", environment="mission-arq", workers=(ARQ, ARQ)
+    ),  # one process uses one core
     Stack("packhorse, PostgreSQL + S3", "mission_ours", "postgresql"),
     Stack("packhorse, SQLite + folder", "mission_ours", "sqlite"),
 )
@@ -146,7 +153,7 @@ class Running:
         return [self._start(self._program(program), *rest) for program, *rest in self.stack.workers]
 
     def _program(self, name: str) -> str:
-        return str(ENVIRONMENT / "bin" / name)
+        return str(ENVIRONMENTS / self.stack.environment / "bin" / name)
 
     def _start(self, *command: str) -> psutil.Popen:
         with self._log.open("ab") as log:

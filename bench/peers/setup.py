@@ -17,8 +17,8 @@ from bench.peers.contenders import CONTENDERS, ENVIRONMENTS, NODE, ROOT, SIDE
 
 REQUIREMENTS = ROOT / "requirements"
 UV = Path(sys.executable).with_name("uv")
-MISSION = "mission"
-"""What the stacks by hand of `python -m bench mission` share."""
+MISSION = ("mission-celery", "mission-arq")
+"""The stacks by hand of `python -m bench mission`."""
 NEWER = {"oban": (3, 12)}
 """Libraries that need a Python of at least this version."""
 
@@ -28,7 +28,7 @@ class Unavailable(Exception):
 
 
 def main() -> None:
-    for name in dict.fromkeys([*(each.environment for each in CONTENDERS if not each.is_ours), MISSION]):
+    for name in dict.fromkeys([*(each.environment for each in CONTENDERS if not each.is_ours), *MISSION]):
         try:
             print(f"{name}: {made(name)}", flush=True)
         except (Unavailable, subprocess.CalledProcessError) as error:
