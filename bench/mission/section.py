@@ -83,11 +83,11 @@ class MissionSection:
                 await asyncio.sleep(1.0)
 
         sampling = asyncio.create_task(sample())
-        began = time.monotonic()
+        began, used = time.monotonic(), stack.cpu()
         async with asyncio.timeout(4 * WITHIN), asyncio.TaskGroup() as group:
             for n in range(USERS):
                 group.create_task(work(n))
-        rate = len(took) / (time.monotonic() - began)
+        rate, used = len(took) / (time.monotonic() - began), stack.cpu() - used
         sampling.cancel()
         name, size = stack.stack.name, f"{file.size // MB} MB"
         other = peer.get(file.path.name)
@@ -96,6 +96,7 @@ class MissionSection:
         book.note(SECTION, size, rate, "jobs/s", of=name, ratio=ratio, to="of Celery by hand", bound=bound)
         book.note(SECTION, f"{size} p50", percentile(took, 0.5), "s", of=name)
         book.note(SECTION, f"{size} p99", percentile(took, 0.99), "s", of=name)
+        book.note(SECTION, f"{size} CPU", used / len(took), "s/job", of=name)
         book.note(SECTION, f"{size} memory", max(peak), "MiB", of=name)
         return rate
 

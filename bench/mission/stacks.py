@@ -98,6 +98,14 @@ class Running:
                 total += process.memory_full_info().pss
         return total / 1024**2
 
+    def cpu(self) -> float:
+        """Seconds of processor time that its processes have used, with children that have ended."""
+        total = 0.0
+        for process in [each for root in (self._web, *self._workers) for each in _family(root)]:
+            with suppress(psutil.Error):
+                total += sum(process.cpu_times()[:4])
+        return total
+
     def kill_workers(self) -> None:
         for worker in self._workers:
             _kill(worker)
