@@ -56,7 +56,9 @@ async def log(
 
 
 @get("/jobs/{job_id:str}/element", scope="read", include_in_schema=False)
-async def element(request: Page, job_id: FromPath[str], stage: FromQuery[str], element: Number = 0) -> Response[bytes]:
+async def element(
+    request: Page, job_id: FromPath[str], stage: FromQuery[str] = "", element: Number = 0
+) -> Response[bytes]:
     """One element of a stage: its attempts, what it printed, why it failed, and what it has made."""
     found = await view.element_page(*services_and_caller(request), job_id, stage, element, lines=LINES)
     task, is_many = found.task, found.stored.plan.stage(stage).over is not None
@@ -87,7 +89,7 @@ async def element(request: Page, job_id: FromPath[str], stage: FromQuery[str], e
 
 
 @get("/jobs/{job_id:str}/files", scope="read", include_in_schema=False)
-async def files(request: Page, job_id: FromPath[str], stage: FromQuery[str], skip: Number = 0) -> Response[bytes]:
+async def files(request: Page, job_id: FromPath[str], stage: FromQuery[str] = "", skip: Number = 0) -> Response[bytes]:
     """The files of a stage, so many at a time."""
     services, caller = services_and_caller(request)
     found = await services.job(caller, job_id)
@@ -106,7 +108,7 @@ async def files(request: Page, job_id: FromPath[str], stage: FromQuery[str], ski
 
 
 @get("/jobs/{job_id:str}/files.zip", scope="read", include_in_schema=False)
-async def all_files(request: Page, job_id: FromPath[str], stage: FromQuery[str]) -> ASGIApp:
+async def all_files(request: Page, job_id: FromPath[str], stage: FromQuery[str] = "") -> ASGIApp:
     """The files of a stage in one."""
     services, caller = services_and_caller(request)
     found = await services.job(caller, job_id)
