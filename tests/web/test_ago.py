@@ -34,7 +34,7 @@ def test_those_of_an_ended_job_move_on(page: Page, ended: Any) -> None:
     page.clock.fast_forward(2 * 3_600_000)
     expect(told).to_have_text("2 h ago")
 
-    expect(told).to_have_attribute("datetime", ended["completed_at"])
+    expect(told).to_have_attribute("datetime", ended["started_at"])
     expect(told).to_have_attribute("title", str(title))
 
 

@@ -74,7 +74,9 @@ async def test_a_list_without_jobs_says_what_to_do(http: Http, path: str) -> Non
     shown = await page(http, path)
 
     [empty] = parts(shown, r'<div class="empty">.*?</div>')
-    assert empty == ("No jobs yet. New job" if path == "/jobs" else "No jobs match these filters. Show all jobs")
+    assert empty == (
+        "No jobs yet. Run your first job" if path == "/jobs" else "No jobs match these filters. Show all jobs"
+    )
 
 
 async def test_nothing_selected_is_nothing_done(http: Http, store: Store) -> None:  # noqa: F811
