@@ -17,6 +17,7 @@ from packhorse.factory import open_store
 from packhorse.store.base import FailureFilter, Store
 from packhorse.store.collections import keys as key_records
 from packhorse.store.collections import schedules as schedule_records
+from packhorse.store.collections import webhooks as webhook_records
 from tests.contract.failures import failing, id_of, only_group, wrong
 from tests.http.conftest import publish
 from tests.http.keyed import BASE, asking, bearer, key
@@ -217,7 +218,7 @@ def pages() -> Iterator[Operation]:
 
 
 PAGES = [each for each in sorted(pages(), key=str) if not each.path.startswith(PUBLIC) and each.path != "/docs"]
-OWNED_PAGES = [each for each in PAGES if re.search(r"{((job|key|schedule|order|session)_id|fingerprint)}", each.path)]
+OWNED_PAGES = [each for each in PAGES if re.search(r"{((job|key|webhook|schedule|order|session)_id|fingerprint)}", each.path)]
 OTHER_PAGES = [each for each in PAGES if each not in OWNED_PAGES]
 KINDS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "admin": (SCOPES, None),
@@ -316,6 +317,7 @@ async def all_of(store: Store, acme: Acme) -> tuple[Any, ...]:
         await schedule_records.runs(store, acme.tenant, names["schedule_id"]),
         await store.failures(FailureFilter(acme.tenant)),
         await store.failure_groups(acme.tenant),
+        await webhook_records.list_endpoints(store, acme.tenant),
     )
 
 
