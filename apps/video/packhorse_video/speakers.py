@@ -27,6 +27,8 @@ SAME = 0.68
 """How alike two groups are that are one voice, as a share of how alike the windows of each are among themselves."""
 FEWEST = 6
 """Windows of a speaker, which is about four seconds. Who says less is taken for the most similar speaker."""
+BRIEF, CLEAR = 3, 0.3
+"""Windows of a speaker whose voice is clearly another one, and how alike it may be at most (see `SAME`)."""
 MOST = 8
 """Speakers that are told apart."""
 PRIOR = 6
@@ -113,13 +115,14 @@ def _voices(vectors: Embeddings, windows: Sequence[Stretch]) -> Embeddings:
     alike, apart = (vectors @ vectors.T).astype(np.float64), _are_apart(windows)
     found = _mean(vectors)[np.newaxis]
     levels = _levels(alike)
-    for count in range(2, min(MOST, len(vectors) // FEWEST) + 1):
+    for count in range(2, min(MOST, len(vectors) // BRIEF) + 1):
         tries = []
         for level in range(count, min(len(vectors), 4 * count + 8) + 1):
             groups = sorted(levels[level], key=len, reverse=True)[:count]
             labels, means = _refine(vectors, np.stack([_mean(vectors[group]) for group in groups]))
-            if np.bincount(labels, minlength=count).min() >= FEWEST:
-                tries.append((_likeness(alike, apart, labels, count), level, means))
+            fewest, likeness = np.bincount(labels, minlength=count).min(), _likeness(alike, apart, labels, count)
+            if fewest >= FEWEST or (fewest >= BRIEF and likeness < CLEAR):
+                tries.append((likeness, level, means))
         if tries and min(tries, key=lambda each: each[:2])[0] < SAME:
             found = min(tries, key=lambda each: each[:2])[2]
     return found
