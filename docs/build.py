@@ -44,6 +44,7 @@ ROOMS = {
         "pipelines",
         "calling",
         "page",
+        "visual-design",
         "schedules",
         "failures",
         "webhooks",

@@ -280,7 +280,7 @@ def test_a_result_is_shown_with_the_names_of_its_files_and_cut(capsys: pytest.Ca
 def test_each_stage_has_one_line_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
     def stage(status: str, **facts: object) -> Json:
         times = {"started_at": "2026-01-01T20:00:02.000000Z", "completed_at": "2026-01-01T20:00:05.000000Z"}
-        return {"status": status, "attempt": 1, **times, **facts}
+        return {"status": status, "progress": 0.0, "attempt": 1, **times, **facts}
 
     def event(type: str, **data: object) -> Json:
         return {"n": None, "type": type, "data": data}
@@ -306,7 +306,7 @@ def test_each_stage_has_one_line_in_a_log(capsys: pytest.CaptureFixture[str]) ->
 def test_the_facts_of_a_stage_are_separated() -> None:
     elements = {"total": 3, "completed": 1, "skipped": 2}
 
-    said = message({"elements": elements, "message": "page 2", "reason": "stage scan failed"})
+    said = message({"status": "cancelled", "elements": elements, "message": "page 2", "reason": "stage scan failed"})
 
     assert said == "1 of 3, page 2, 2 not started: stage scan failed"
 

@@ -187,13 +187,13 @@ def test_mistakes_are_named_where_they_are() -> None:
 
 def test_a_time_is_what_python_takes_for_one() -> None:
     class Model(pydantic.BaseModel):
-        at: pydantic.AwareDatetime | pydantic.NaiveDatetime
+        moment: pydantic.AwareDatetime | pydantic.NaiveDatetime
 
     published = Published(definition(Model))
 
-    assert fields(published, {"at": "2026-01-01T00:00:00"}) == set()
-    assert fields(published, {"at": "2026-01-01T00:00:00+02:00"}) == set()
-    assert fields(published, {"at": "yesterday"}) == {"at"}
+    assert fields(published, {"moment": "2026-01-01T00:00:00"}) == set()
+    assert fields(published, {"moment": "2026-01-01T00:00:00+02:00"}) == set()
+    assert fields(published, {"moment": "yesterday"}) == {"moment"}
 
 
 async def test_without_a_name_it_is_the_only_pipeline() -> None:
