@@ -218,7 +218,9 @@ def pages() -> Iterator[Operation]:
 
 
 PAGES = [each for each in sorted(pages(), key=str) if not each.path.startswith(PUBLIC) and each.path != "/docs"]
-OWNED_PAGES = [each for each in PAGES if re.search(r"{((job|key|webhook|schedule|order|session)_id|fingerprint)}", each.path)]
+OWNED_PAGES = [
+    each for each in PAGES if re.search(r"{((job|key|webhook|schedule|order|session)_id|fingerprint)}", each.path)
+]
 OTHER_PAGES = [each for each in PAGES if each not in OWNED_PAGES]
 KINDS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "admin": (SCOPES, None),
