@@ -13,6 +13,7 @@ from litestar.testing import AsyncTestClient
 from packhorse.core import lifecycle
 from packhorse.core.plan import TERMINAL
 from packhorse.http.routes import events
+from packhorse.http.routes.batch import Item
 from packhorse.http.routes.submit import Asked
 from packhorse.store.base import Store
 from tests.http.conftest import publish
@@ -135,6 +136,18 @@ async def test_a_submit_is_told_with_its_key_and_its_body(http: Http) -> None:
     assert bodies["multipart/form-data"]["additionalProperties"] is True
     assert bodies["application/json"]["properties"]["priority"]["maximum"] == 1000
     assert operation["requestBody"]["required"]
+
+
+@ON_ONE
+async def test_an_item_of_a_batch_is_told_with_its_fields_beside_what_is_rejected(http: Http) -> None:
+    operation = (await told(http))["paths"][f"{BASE}/jobs/batch"]["post"]
+
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    item, rejected = schema["properties"]["items"]["items"]["anyOf"]
+    assert schema["required"] == ["items"]
+    assert item["properties"].keys() == {*Item.__struct_fields__}
+    assert item["additionalProperties"] is False
+    assert rejected.keys() == {"description"}
 
 
 @ON_ONE

@@ -30,6 +30,8 @@ EVERYWHERE: tuple[type[PackhorseError], ...] = (Malformed, Foreign, InvalidInput
 """Errors that any route may answer with."""
 WITH_BODY = (TooLarge, UnsupportedMedia, TooSlow)
 """Errors of any route that reads a body."""
+WITHOUT_NUL = r"^[^\u0000]*$"
+"""What `check_query` takes for a text."""
 
 
 def error_responses(*errors: type[PackhorseError]) -> dict[int, ResponseSpec]:
@@ -50,7 +52,8 @@ def response_spec(document: Any, media_type: str, description: str) -> ResponseS
 
 def text_parameter(name: str, where: Literal["query", "header"], description: str | None = None) -> Parameter:
     """A parameter that a route reads itself."""
-    return Parameter(name, where, Schema(type=OpenAPIType.STRING), description)
+    pattern = WITHOUT_NUL if where == "query" else None  # no header can have one
+    return Parameter(name, where, Schema(type=OpenAPIType.STRING, pattern=pattern), description)
 
 
 def json_body(
@@ -81,6 +84,11 @@ def json_body(
     return {"operation_class": WithBody, "responses": {**error_responses(*WITH_BODY, *errors), **(responses or {})}}
 
 
+def closed_schema(shape: type[msgspec.Struct]) -> dict[str, Any]:
+    """JSON Schema of a struct without references, for a body that takes it among other things."""
+    return {**msgspec.json.schema(shape)["$defs"][shape.__name__], "additionalProperties": False}
+
+
 def _schema(found: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
     """JSON Schema as Litestar writes it down. Structs within are closed, as `convert` reads them."""
     if "$ref" in found:
@@ -89,6 +97,7 @@ def _schema(found: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
     return Schema(
         type=OpenAPIType(found["type"]) if "type" in found else None,
         description=found.get("description"),
+        required=found.get("required") or None,
         properties={name: _schema(part, defs) for name, part in found.get("properties", {}).items()} or None,
         additional_properties=_schema(more, defs) if isinstance(more, Mapping) else more,
         any_of=[_schema(part, defs) for part in found["anyOf"]] if "anyOf" in found else None,

@@ -14,7 +14,7 @@ from packhorse.auth.authenticate import first_header
 from packhorse.define.validation import NOT_VALID, invalid
 from packhorse.http.form import BESIDES
 from packhorse.http.middleware import PlainResponse
-from packhorse.http.openapi import json_body, text_parameter
+from packhorse.http.openapi import closed_schema, json_body, text_parameter
 from packhorse.http.problems import ProblemDocument, item_problem
 from packhorse.http.requests import JSON, Body, HttpRequest, convert, decode_object, media_type
 from packhorse.http.routes.submit import IDEMPOTENCY_KEY, ORIGIN, QUERY, REFUSALS, Asked, Submission, asked_from
@@ -34,16 +34,15 @@ class Item(Asked):
     """The same item with the same key gives the first job again."""
 
 
+REJECTED = {"description": "Anything else is rejected by itself, with a problem that says what is wrong with it."}
+EACH = {"anyOf": [closed_schema(Item), REJECTED]}
+
+
 class Batch(Struct):
     """Jobs to submit, at most 1,000."""
 
-    items: Annotated[list[Item], Meta(max_length=MOST)]
-
-
-class Received(Struct):
-    """A `Batch` before its items are read: what is wrong with one of them is its own problem."""
-
-    items: Annotated[list[Any], Meta(max_length=MOST)]
+    items: Annotated[list[Any], Meta(max_length=MOST, extra_json_schema={"items": EACH})]
+    """Each is read as an `Item` by itself: what is wrong with one of them is its own problem."""
 
 
 class OutcomeDocument(TypedDict):
@@ -117,7 +116,7 @@ async def _read_items(request: HttpRequest, services: HttpServices) -> list[Any]
         if body.is_begun or first_header(request.scope["headers"], b"expect") is None:
             await body.drain()
         raise
-    return convert(decode_object(data), Received).items
+    return convert(decode_object(data), Batch).items
 
 
 async def _decide(
