@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import re
 import subprocess
 import sys
@@ -123,7 +124,7 @@ def test_the_openapi_file_names_the_mount(parent: Parent) -> None:
 def test_the_pages_find_what_they_need(parent: Parent, page: str) -> None:
     found = httpx2.get(f"{parent.mounted}{page}")
 
-    links = re.findall(r'(?:href|src)="(/[^"]+)"', found.text)
+    links = [html.unescape(each) for each in re.findall(r'(?:href|src)="(/[^"]+)"', found.text)]
     assert len(links) >= 2
     assert {httpx2.get(parent.url + link).status_code for link in links} == {200}
 

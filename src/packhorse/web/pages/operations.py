@@ -42,7 +42,7 @@ async def overview(request: Page, window: Window = "1h", queue: Queue = "") -> R
         now=found.survey,
         today=found.today,
         failed=found.failed,
-        failed_since=(datetime.now(UTC) - timedelta(days=1)).isoformat(timespec="minutes"),
+        failed_since=(datetime.now(UTC) - timedelta(days=1)).isoformat(timespec="seconds"),
         window=window,
         windows=WINDOWS,
         queue=queue,
