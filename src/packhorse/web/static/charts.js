@@ -62,7 +62,7 @@ function make(place, columns) {
     if (unit === "count") return { label: name, fill: stroke, stroke, width: 0, points: { show: false }, value, paths: uPlot.paths.bars({ size: [0.8, 40], align: 1 }) };
     return { label: name, stroke, width: 2, value, dash: name === "p95" ? [5, 3] : undefined, points: { size: 6, fill: stroke, filter: alone } };
   });
-  const axis = { stroke: colour("muted"), font: `12px ${colour("sans")}`, grid: { stroke: colour("rule"), width: 1 }, ticks: { show: false } };
+  const axis = { stroke: colour("muted"), font: `13px ${colour("sans")}`, grid: { stroke: colour("rule"), width: 1 }, ticks: { show: false } };
   const options = {
     width: box.clientWidth, height: HEIGHT, cursor: { sync: { key: "activity" }, drag: { x: true, y: false } },
     scales: { y: { range: (_, __, most) => [0, unit === "percent" ? 100 : Math.max(most, unit === "count" ? 4 : 0.01) * 1.1] } },
