@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -226,15 +227,26 @@ def test_what_it_copies_is_what_is_sent_to_the_engine() -> None:
     assert copied == sent
 
 
-def test_the_page_gets_what_it_gets_in_a_clone() -> None:
-    """Node is not asked: the files are those of the Makefile, from the packages that `make setup` has fetched."""
-    fetched = [re.findall(r"cp (\S+) ", step.text) for step in of(PAGE, "RUN")][-1]
-    made = re.findall(r"&& cp (\S+) \$@/", (ROOT / "Makefile").read_text())
+def test_the_page_gets_what_it_gets_in_a_clone(tmp_path: Path) -> None:
+    """Node is not asked: what `package.json` copies is copied here, from the packages that `make setup` has fetched."""
+    package = json.loads((ROOT / "package.json").read_text())
+    [fetched] = [step.text for step in of(PAGE, "RUN")]
+    makefile = (ROOT / "Makefile").read_text()
     [copy] = [step.text for step in of(BUILD, "COPY") if "--from=page" in step.text]
+    env = {"PATH": os.environ["PATH"], "VENDOR": str(tmp_path), "npm_package_config_icons": package["config"]["icons"]}
 
-    assert fetched == made
-    assert {Path(each).name for each in fetched} == {path.name for path in (ROOT / VENDOR).iterdir()}
+    subprocess.run(package["scripts"]["vendor"], shell=True, cwd=ROOT, env=env, check=True, timeout=LIMIT)
+
+    assert re.findall(r"npm (?:ci|run) [^&]*[^& ]", fetched) == re.findall(r"^\t.*(npm (?:ci|run) .*)$", makefile, re.M)
+    assert "VENDOR=/page/vendor npm run" in fetched
+    assert f"PAGE := {VENDOR}\n" in makefile
+    assert 'VENDOR="$(CURDIR)/$@" npm run' in makefile
+    assert contents(tmp_path) == contents(ROOT / VENDOR)
     assert copy.split() == ["--from=page", "/page/vendor", VENDOR]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.release
