@@ -14,6 +14,9 @@ import pytest
 from packhorse.version import VERSION
 from tests.deploy.installed import ROOT
 
+VENDOR = ROOT / "src/packhorse/web/static/vendor"
+MODULES = ROOT / "node_modules"
+
 CHANGELOG = """# Changelog
 
 ## 0.2.0 (unreleased)
@@ -72,9 +75,25 @@ def test_the_bill_of_materials_names_each_package_once(release: ModuleType) -> N
 def test_the_bill_of_materials_names_what_the_wheel_carries_of_npm(release: ModuleType) -> None:
     bill = release._cyclonedx([])
 
-    carried = {path.name.partition(".")[0] for path in (ROOT / "src/packhorse/web/static/vendor").iterdir()}
-    assert {each["name"] for each in bill["components"]} == carried
+    origin = {path.read_bytes(): name for name in fetched() for path in (MODULES / name).rglob("*") if path.is_file()}
+    carried = {path.name: origin.get(path.read_bytes()) for path in VENDOR.iterdir()}
+    assert [name for name, package in carried.items() if package is None] == []
+    assert {each["name"] for each in bill["components"]} == set(carried.values())
     assert all(each["purl"] == f"pkg:npm/{each['name']}@{each['version']}" for each in bill["components"])
+
+
+def test_the_wheel_carries_the_licence_of_each_npm_package_in_the_bill_of_materials(release: ModuleType) -> None:
+    names = [each["name"] for each in release._cyclonedx([])["components"]]
+
+    assert {path.name for path in VENDOR.glob("LICENSE-*")} == {f"LICENSE-{Path(name).name}.txt" for name in names}
+    for name in names:
+        assert (VENDOR / f"LICENSE-{Path(name).name}.txt").read_bytes() == (MODULES / name / "LICENSE").read_bytes()
+
+
+def fetched() -> list[str]:
+    """Every npm package that `make setup` puts into the clone, for the page or for tests."""
+    locked = json.loads((ROOT / "package-lock.json").read_text())["packages"]
+    return [place.removeprefix("node_modules/") for place in locked if place]
 
 
 def test_an_sdist_that_does_not_build_the_same_wheel_stops_the_release(release: ModuleType, tmp_path: Path) -> None:
