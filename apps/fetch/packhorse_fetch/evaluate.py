@@ -242,8 +242,9 @@ def fetch(folder: Path) -> None:
                 with zipfile.ZipFile(archive) as wheel:
                     wheel.extractall(to)  # noqa: S202 (it is pinned)
             else:
+                checked: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11.4
                 with tarfile.open(archive) as tarball:
-                    tarball.extractall(to, filter="data")
+                    tarball.extractall(to, **checked)  # noqa: S202 (it is pinned)
         done.touch()
 
 
