@@ -2,7 +2,7 @@
 
 How many speakers there are is estimated: it is the largest number of groups that differ more from each other than the
 windows of each differ among themselves. On a telephone all voices are more alike, those of one person too, so that a
-fixed similarity would tell nobody apart there."""
+fixed similarity would make one speaker of all of them there."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from hashlib import sha256
@@ -182,6 +182,21 @@ def open_file(path: str | Path, opened: ExitStack, flags: int = 0, *, dir_fd: in
     return fd
 
 
+async def wait_to_end(request: Awaitable[T]) -> T:
+    """Wait for what cannot be stopped, even when cancelled, so that its outcome is known before a clean-up."""
+    future = asyncio.ensure_future(request)
+    cancelled = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled:
+        future.exception()  # looked at, or asyncio would report it as forgotten
+        raise cancelled
+    return future.result()
+
+
 class Threads:
     """Threads for blocking I/O, usable from any event loop."""
 
@@ -198,17 +213,7 @@ class Threads:
         """Wait for the thread, even when cancelled: it cannot be stopped, and still uses its arguments."""
         if started.done():
             return started.result()
-        future = asyncio.wrap_future(started)
-        cancelled = None
-        while not future.done():
-            try:
-                await asyncio.wait([future])
-            except asyncio.CancelledError as asked:
-                cancelled = asked
-        if cancelled:
-            future.exception()  # looked at, or asyncio would report it as forgotten
-            raise cancelled
-        return future.result()
+        return await wait_to_end(asyncio.wrap_future(started))
 
     async def pieces(self, path: Path) -> AsyncGenerator[bytes]:
         """The content of a local file. Raises OSError if it cannot be read."""

@@ -18,7 +18,7 @@ import secrets
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import obstore
@@ -26,7 +26,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import GCSStore
 
 from packhorse import crashpoints
-from packhorse.blobs.base import Incoming, Sum, Threads, check_key, is_key
+from packhorse.blobs.base import Incoming, Sum, Threads, check_key, is_key, wait_to_end
 from packhorse.blobs.s3 import S3, THREADS
 from packhorse.blobs.s3.http import MAX_PREFIX, Patience
 from packhorse.blobs.s3.list import LAST, PAGE, TICK
@@ -36,7 +36,6 @@ from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefu
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, GCSConfig, GCSCredential, RetryConfig
 
-T = TypeVar("T")
 
 UNFINISHED = "%%unfinished"
 """Where large objects are until they have their name. No path of a job or tenant begins like this."""
@@ -140,19 +139,19 @@ class GCS(S3):
         )
         try:
             try:
-                await _to_its_end(self._write(writer, put.flush()))
+                await wait_to_end(self._write(writer, put.flush()))
                 async for chunk in rest:
                     if put.take(chunk):
-                        await _to_its_end(self._write(writer, put.flush()))
-                await _to_its_end(self._write(writer, put.flush()))
+                        await wait_to_end(self._write(writer, put.flush()))
+                await wait_to_end(self._write(writer, put.flush()))
             finally:  # also after an error: parts that are joined to an object can be deleted
                 with _translated():
-                    await _to_its_end(writer.close())
+                    await wait_to_end(writer.close())
             crashpoints.reach("blob.put.written")
             await self._or_nothing(put.key, put.token, self._name(whole, put.key, put.token))
         finally:
             with suppress(BlobUnavailable):
-                await _to_its_end(self._remove([whole]))
+                await wait_to_end(self._remove([whole]))
 
     async def _write(self, writer: obstore.AsyncWritableFile, data: bytes) -> None:
         with _translated():
@@ -161,13 +160,13 @@ class GCS(S3):
     async def _or_nothing(self, key: str, token: str, request: Coroutine[Any, Any, None]) -> None:
         """Give an object its name; after any error, the object that this put may have made is removed."""
         try:
-            await _to_its_end(request)
+            await wait_to_end(request)
         except BlobExists:
             raise
         except BaseException:  # cancellation too: no caller refers to it
             with suppress(BlobUnavailable):
-                if await _to_its_end(self._token(key)) == token:
-                    await _to_its_end(self._remove([key]))
+                if await wait_to_end(self._token(key)) == token:
+                    await wait_to_end(self._remove([key]))
             raise
 
     async def _create(self, key: str, data: bytes, token: str) -> None:
@@ -280,21 +279,6 @@ class GCS(S3):
         with _translated():
             async for page in obstore.list(self._store, f"{prefix}/", offset=after, chunk_size=PAGE):
                 yield [(each["path"], each["last_modified"]) for each in page]
-
-
-async def _to_its_end(request: Coroutine[Any, Any, T]) -> T:
-    """Wait for a request, even when cancelled: what it does to the bucket cannot be stopped."""
-    task = asyncio.ensure_future(request)
-    cancelled = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled:
-        task.exception()  # looked at, or asyncio would report it as forgotten
-        raise cancelled
-    return task.result()
 
 
 @contextmanager

@@ -257,7 +257,7 @@ class Claimer:
         if isinstance(job, Job) and (task := job.task(entry.task)) is not None and task.token == entry.token:
             started[entry] = self._claim(job, entry, known)
             return
-        # Nobody can read it since, so nobody could end it: nobody shall hold its lease.
+        # The record cannot be read, so no worker can end this attempt: give up its lease.
         error = CorruptRecord(what="record", job_id=entry.job_id, reason="it was damaged while it was claimed")
         log.entry_dropped(entry.job_id, entry.task.stage, job if isinstance(job, PackhorseError) else error)
         await self._writer.put(pack_effects(["finish", entry.text], guards=[["holds", entry.text, entry.token]]))
