@@ -20,6 +20,7 @@ from packhorse.store.redis import RedisStore
 from packhorse.store.redis.claim import Claimer
 from tests.contract.builders import (
     APART,
+    BOOK,
     BROKEN,
     CHAIN,
     FAN,
@@ -29,6 +30,7 @@ from tests.contract.builders import (
     ONE,
     ONLY,
     SLOTTED,
+    finish,
     finishing,
     held,
     job_id,
@@ -36,6 +38,7 @@ from tests.contract.builders import (
     plan,
     settled,
     stage,
+    starter,
     submit,
     submit_many,
     waiting,
@@ -270,3 +273,57 @@ async def test_a_job_of_which_only_one_task_was_prepared_is_claimed_as_it_is_aft
 
     assert [claimed.task.stage for claimed in claims] == ["left", "right"]
     assert {claimed.job.version for claimed in claims} == {(await held(timed_redis, job.id)).version}
+
+
+async def test_a_job_whose_key_is_of_another_type_stops_no_other_job(
+    timed_redis: RedisStore, clock: Clock, raw: redis.Redis, prefix: str
+) -> None:
+    damaged, sound = [await submit(timed_redis, job_id=job_id(n)) for n in (1, 2)]
+    raw.delete(f"{prefix}job:{damaged.id}")
+    raw.set(f"{prefix}job:{damaged.id}", "damaged")
+
+    claims = await Side(timed_redis, clock, decides=False).claim()
+
+    assert [claimed.job.id for claimed in claims] == [sound.id]
+    assert await waiting(timed_redis) == []
+
+
+async def test_a_worker_may_be_called_anything(timed_redis: RedisStore, clock: Clock) -> None:
+    await submit(timed_redis)
+    name = 'host"\\\n\0token'
+    start = Starter((f"token-{n}" for n in itertools.count()), name, LEASE, timed_redis.now)
+
+    [claimed] = await timed_redis.claim({"default": 1}, KINDS, start)
+
+    events = await timed_redis.events(claimed.job.id)
+    assert [event.data.get("worker") for event in events] == [None, None, name]
+    assert len(await timed_redis.held_by(name, 10)) == 1
+
+
+async def test_a_start_with_an_effect_of_a_newer_packhorse_is_decided_by_the_caller(
+    timed_redis: RedisStore, clock: Clock, raw: redis.Redis, prefix: str
+) -> None:
+    job = await submit(timed_redis)
+    start = json.loads(str(raw.hget(f"{prefix}job:{job.id}", "start")))
+    raw.hset(f"{prefix}job:{job.id}", "start", json.dumps([*start[:5], 2, "of tomorrow", "x", *start[5:]]))
+
+    [claimed] = await Side(timed_redis, clock, decides=False).claim()
+
+    assert [event.type for event in await timed_redis.events(job.id)] == ["submitted", "started", "stage_started"]
+    assert claimed.job == await held(timed_redis, job.id)
+
+
+async def test_the_start_of_a_job_with_much_state_is_not_prepared(
+    timed_redis: RedisStore, clock: Clock, raw: redis.Redis, prefix: str
+) -> None:
+    """It would hold the state a second time, and keep the server busy with reading it."""
+    side = Side(timed_redis, clock, decides=False)
+    await side.submit(FAN)
+    await side.end(width=300)
+    for claimed in await timed_redis.claim({"default": 300}, KINDS, starter(timed_redis)):
+        await finish(timed_redis, claimed)
+
+    start = str(raw.hget(f"{prefix}job:{job_id(1)}", "start"))
+
+    assert json.loads(start)[1] == f"{job_id(1)} split"
+    assert [claimed.task for claimed in await side.claim()] == [BOOK]

@@ -273,10 +273,10 @@ class Claimer:
     # Reading
 
     async def _learn(self, rows: Mapping[str, Any], known: Known) -> None:
-        found = [(job_id, row[:-1]) for job_id, row in rows.items()]
+        found = [(job_id, row[:-1]) for job_id, row in rows.items() if row]
         known.jobs |= dict(await jobs_from(found, self._plans, self._link.ask))
         for job_id, row in rows.items():
-            if row[-1] is not None:
+            if row and row[-1] is not None:
                 with suppress(CorruptRecord):  # a stage that needs it fails without it
                     known.specs[job_id] = json.spec_from(row[-1], job_id)
 

@@ -22,6 +22,9 @@ from packhorse.store.redis import keys
 Pack = Callable[[Change, list[Any]], None]
 Word = str | int | list[str | int]
 
+MOST = 16_384
+"""Bytes of the state of a job whose start is prepared. It holds the state once more, and the server reads all of it."""
+
 _KNOWN_LATER = (
     lifecycle.TOKEN,
     lifecycle.WORKER,
@@ -48,7 +51,7 @@ def pack_start(job: Job, at: TaskId, state: str, pack: Pack) -> str | None:
     ``state`` is the text of the job's state, ``pack`` appends the effects of a change.
     """
     tasks = job.stage(at.stage).tasks or ()
-    if len(tasks) != 1 or _OPEN.search(state) is not None:
+    if len(tasks) != 1 or len(state) > MOST or _OPEN.search(state) is not None:
         return None
     basis = hashlib.sha1(f"{job.version} {state}".encode(), usedforsecurity=False).hexdigest()
     if job.version != 1 or job.events != 1 or tasks[0].delay or job.webhooks or job.firing or job.counted is not None:

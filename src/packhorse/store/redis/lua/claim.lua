@@ -66,6 +66,8 @@ end
 local at = ARGV[1]
 if at == '' then at = (string.gsub(string.gsub(instant(now), '0+$', ''), '%.$', '.0')) end
 
+local WORKER = 2  -- as in store/redis/starts.py
+
 -- The start that was prepared for this entry, if the job is still as it was then, with what nobody knew in its places.
 local function prepared(job, entry, by, token)
   local row = call('HMGET', P .. 'job:' .. job, 'version', 'lineage', 'state', 'start')
@@ -78,11 +80,15 @@ local function prepared(job, entry, by, token)
   local values = {token, by[1], at, string.format('%.0f', lineage), deadline, by[2]}
   for i = 6, #start do
     local word = start[i]
-    if type(word) == 'table' then
+    if type(word) == 'table' and #word == 1 then
+      start[i] = values[word[1]]
+    elseif type(word) == 'table' then
       for n, part in ipairs(word) do
-        if type(part) == 'number' then word[n] = values[part] end
+        if type(part) == 'number' then word[n] = part == WORKER and by.quoted or values[part] end
       end
       start[i] = table.concat(word)
+    elseif type(word) == 'number' and not effects[start[i + 1]] then
+      return  -- of a newer packhorse, which this one must not make in part
     end
   end
   return start
@@ -111,6 +117,7 @@ end
 
 for i, ask in ipairs(asks) do
   local mine, by, used = {}, ask[3], 2
+  if by[1] then by.quoted = string.sub(cjson.encode(by[1]), 2, -2) end
   for place = 4, #ask, 2 do
     local queue, limit = ask[place], ask[place + 1]
     flush()  -- what an earlier ask took, or what has just become ready
@@ -125,7 +132,8 @@ end
 flush()
 if #moved > 0 then tell(moved, ARGV[5]) end
 for job in pairs(seen) do
+  local row = redis.pcall('HMGET', P .. 'job:' .. job, unpack(ARGV, 7))
   jobs[#jobs + 1] = job
-  jobs[#jobs + 1] = call('HMGET', P .. 'job:' .. job, unpack(ARGV, 7))
+  jobs[#jobs + 1] = row.err and {} or row  -- a key of another type: nobody can read this job, and it must stop no other
 end
 return {instant(now), reserved, jobs}
