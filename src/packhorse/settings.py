@@ -48,6 +48,7 @@ FLAGS = {"1": True, "yes": True, "true": True, "on": True, "0": False, "no": Fal
 FOLDER = ".packhorse"
 HIDDEN = "***"
 MIN_SECRET_KEY = 32  # minimum length of a secret key in characters, so that it cannot be guessed
+FILE_SCHEME = "file:"
 S3_SCHEME = "s3://"
 DEV_FILE = f"{FOLDER}/dev"
 KEY_FILE = f"{FOLDER}/secret-key"
@@ -230,6 +231,12 @@ class Settings:
     s3_secret_key: str = _setting("", "Secret access key for the S3 bucket. Empty: AWS_SECRET_ACCESS_KEY", secret=True)
     scratch: str = _setting(
         lambda: str(Path.cwd() / FOLDER / "scratch"), "Folder for the working directories of running stages"
+    )
+    file_cache: int = _setting(
+        1024**3,
+        "Bytes of files from S3 or Google Cloud Storage that a worker keeps on its disk for up to 10 minutes, "
+        "so that it loads each once for all stages of a job. 0: none",
+        size,
     )
     url: str = _setting("", "URL of the server that the command line and the Python client call")
     key: str = _setting("", "API key that the command line and the Python client send", secret=True)

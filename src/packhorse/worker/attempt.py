@@ -36,6 +36,7 @@ from packhorse.store.base import Claim, Lease, Line, Report, Store
 from packhorse.worker import files
 from packhorse.worker.child import messages
 from packhorse.worker.claims import Handoff
+from packhorse.worker.file_cache import FileCache, Files
 from packhorse.worker.files import Inputs, previous_result, redact_filename
 from packhorse.worker.pool import Pool, may_share
 from packhorse.worker.process import Call, Child, ChildDied, ChildStuck, OverMemory, Then
@@ -74,6 +75,17 @@ class Resources:
     scratch: Path
     luck: Callable[[], float]
     user: StageUser | None = None
+    cache: FileCache | None = None
+    """None if the object store is a local folder, or if no files are to be kept."""
+
+    def source(self, claim: Claim) -> Files:
+        """Where the stage's input files come from. What no other stage needs is not worth keeping."""
+        return self.blobs if self.cache is None or len(claim.job.plan.stages) == 1 else self.cache
+
+    def target(self, claim: Claim) -> Files:
+        """Where the stage's files go."""
+        is_last = not claim.job.plan.followers[claim.task.stage]
+        return self.blobs if self.cache is None or is_last else self.cache
 
 
 @dataclass(slots=True)
@@ -426,7 +438,7 @@ class Attempt:
             self._may_have_scratch = outcome.has_scratch or self._has_inputs
 
     def _gather_inputs(self) -> tuple[Inputs, messages.Document, tuple[messages.Argument, ...]]:
-        inputs = Inputs(self._resources.blobs, self._scratch)
+        inputs = Inputs(self._resources.source(self.claim), self._scratch)
         parameters = self._decrypt(inputs.parameters(self.claim))
         arguments = inputs.arguments(self.claim)
         size = len(parameters.value)
@@ -500,9 +512,8 @@ class Attempt:
         if len(self._made) + len(value.files) > (limit := self._resources.settings.artifacts_limit):
             return self._fail(error_codes.TOO_MANY_ARTIFACTS, error_codes.too_many_artifacts(limit), permanent=True)
         try:
-            result = await files.publish(
-                self._resources.blobs, self.claim, self._scratch, value, self._made, self._resources.user
-            )
+            target = self._resources.target(self.claim)
+            result = await files.publish(target, self.claim, self._scratch, value, self._made, self._resources.user)
         except errors.BlobError as error:
             await self._discard()
             return self._fail(error_codes.BLOB_UNAVAILABLE, f"The stage's files cannot be stored: {error}")

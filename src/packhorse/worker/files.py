@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from packhorse.blobs.base import Blobs, Sum, open_file
+from packhorse.blobs.base import Sum, open_file
 from packhorse.core import json
 from packhorse.core.models import Artifact, Job, Result, Stored
 from packhorse.core.plan import Need
@@ -25,6 +25,7 @@ from packhorse.schemas.jobs import result_to_json
 from packhorse.store.base import Claim, Store
 from packhorse.store.collections import schedules as schedule_records
 from packhorse.worker.child.messages import Argument, Document, Made
+from packhorse.worker.file_cache import Files
 
 RUNS = 50
 """Runs to look back for one that completed."""
@@ -41,7 +42,7 @@ MARGIN = 8
 class Inputs:
     """Collects what an attempt needs; `fetch` then puts its files into the scratch folder."""
 
-    def __init__(self, blobs: Blobs, scratch: Path | str) -> None:
+    def __init__(self, blobs: Files, scratch: Path | str) -> None:
         self._blobs = blobs
         self._scratch = scratch
         self._wanted: list[tuple[str, Path]] = []
@@ -135,7 +136,7 @@ def give_to(folder: str, user: StageUser) -> None:
 
 
 async def publish(
-    blobs: Blobs,
+    blobs: Files,
     claim: Claim,
     scratch: Path | str,
     document: Document,
@@ -156,7 +157,7 @@ async def publish(
 
 
 class _Uploads:
-    def __init__(self, blobs: Blobs, claim: Claim, scratch: Path | str, user: StageUser | None) -> None:
+    def __init__(self, blobs: Files, claim: Claim, scratch: Path | str, user: StageUser | None) -> None:
         self._blobs = blobs
         self._user = user
         self._prefix = output_prefix(claim.job.id, claim.task.stage, claim.token)

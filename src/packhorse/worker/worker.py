@@ -34,7 +34,7 @@ from packhorse.jobs.deployment import PublishDestination
 from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log, trace, traced
-from packhorse.settings import Settings, without_secrets
+from packhorse.settings import FILE_SCHEME, Settings, without_secrets
 from packhorse.store.base import Claim, Lease, Renewal, Starter, Store
 from packhorse.store.collections import workers
 from packhorse.store.collections.queues import list_pauses
@@ -42,6 +42,7 @@ from packhorse.store.collections.workers import WorkerCard, publish_definitions
 from packhorse.worker.attempt import LOST, Attempt, Outcome, Resources, StopReason
 from packhorse.worker.child.memory import is_enforced
 from packhorse.worker.claims import Handoffs, Orphans, Slots, limit_total, tokens
+from packhorse.worker.file_cache import FileCache
 from packhorse.worker.limits import Limits, past_start
 from packhorse.worker.pool import Description, Pool, check_reachable
 from packhorse.worker.process import Child
@@ -124,6 +125,7 @@ class Worker:
             scratch=scratch,
             luck=random.random,
             user=self._user,
+            cache=self._open_cache(scratch),
         )
 
     async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> None:
@@ -153,6 +155,11 @@ class Worker:
                 loop.cancel()
             await asyncio.gather(*loops, stopped, return_exceptions=True)
             await self._leave()
+
+    def _open_cache(self, scratch: Path) -> FileCache | None:
+        """A local folder needs none."""
+        limit = 0 if self._settings.blobs.startswith(FILE_SCHEME) else self._settings.file_cache
+        return FileCache(self._blobs, scratch, limit) if limit else None
 
     def _isolation(self) -> tuple[str, ...]:
         active = (
@@ -504,6 +511,8 @@ class Worker:
     async def _leave(self) -> None:
         await self._pool.close()
         await self._webhooks.close()
+        if self._resources.cache is not None:
+            self._resources.cache.close()
         ending, self._has_left = [*self._tasks, *self._stuck], True
         for task in ending:
             task.cancel()
