@@ -179,14 +179,15 @@ class Signed:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: Sequence[bytes] = (),
+        digest: str = "",
         expect: Collection[str] = (),
     ) -> Answer:
         """A successful answer, or one with an expected code. Raises `BlobUnavailable` if there is none in time.
 
-        Without a key, the request is about the bucket.
+        Without a key, the request is about the bucket. ``digest`` is the SHA-256 of the body if the caller has it.
         """
         path, asked = self._path(key), encode_query(query or {})
-        summed = {**(headers or {}), "content-length": str(sum(map(len, body)))} | _sums(body)
+        summed = {**(headers or {}), "content-length": str(sum(map(len, body)))} | _sums(body, digest)
         end, pause = time.monotonic() + (0 if self._is_down else self._patience.seconds), PAUSE
         while True:
             try:
@@ -264,13 +265,14 @@ def encode_query(query: Mapping[str, str]) -> str:
     return "&".join(sorted(f"{quote(name, safe='~')}={quote(value, safe='~')}" for name, value in query.items()))
 
 
-def _sums(body: Iterable[bytes]) -> dict[str, str]:
+def _sums(body: Iterable[bytes], digest: str) -> dict[str, str]:
     """The server refuses a body with other checksums. Both, because not every server checks the signed one."""
     signed, plain = sha256(), md5(usedforsecurity=False)
     for piece in body:
-        signed.update(piece)
         plain.update(piece)
-    return {"x-amz-content-sha256": signed.hexdigest(), "content-md5": b64encode(plain.digest()).decode()}
+        if not digest:
+            signed.update(piece)
+    return {"x-amz-content-sha256": digest or signed.hexdigest(), "content-md5": b64encode(plain.digest()).decode()}
 
 
 def _stamp(now: datetime) -> str:

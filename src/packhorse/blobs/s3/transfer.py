@@ -105,9 +105,9 @@ class Upload(Incoming):
         self._is_asked = True
         if self._id is None:
             self._count(pieces)
-            answer = self._signed.ask(
-                "PUT", self.key, headers={"if-none-match": "*", TOKEN: self._token}, body=pieces, expect=TAKEN
-            )
+            headers = {"if-none-match": "*", TOKEN: self._token}
+            digest = self._sha256.hexdigest()  # this request has the whole object
+            answer = self._signed.ask("PUT", self.key, headers=headers, body=pieces, digest=digest, expect=TAKEN)
         else:
             tags = [f"<PartNumber>{n}</PartNumber><ETag>{escape(tag)}</ETag>" for n, tag in enumerate(self._tags, 1)]
             parts = "".join(f"<Part>{each}</Part>" for each in tags)
