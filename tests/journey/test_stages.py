@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from packhorse.core.plan import Status
 from packhorse.define import File
 from packhorse.store.base import Sample
-from tests.journey.site import GRACE, LEASE, Site, is_running, until
+from tests.journey.site import LEASE, Site, is_running, until
 
 
 async def test_a_job_with_a_file_goes_through_its_three_stages(site: Site) -> None:
@@ -247,12 +246,10 @@ async def test_cancel_ends_a_stage_that_ignores_sigterm(site: Site) -> None:
     handle = await site.submit("deaf")
     entry = await site.started(handle)
 
-    asked = time.monotonic()
     await handle.a_cancel()
     job = await site.ended(handle)
 
     assert job.status is Status.CANCELLED
-    assert time.monotonic() - asked < GRACE + LEASE + 3
     assert not is_running(entry.pid)
 
 

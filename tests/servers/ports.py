@@ -11,7 +11,7 @@ import socket
 from collections.abc import Iterator
 from functools import cache
 
-FIRST, SPAN, RANGES = 20_000, 500, 25
+FIRST, SPAN, RANGES = 20_000, 250, 50
 """They end below 32,768, where the ports of clients begin on Linux. Several runs may be under way on one machine."""
 
 
