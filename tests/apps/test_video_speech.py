@@ -107,12 +107,13 @@ def test_the_number_of_speakers_is_found_also_where_all_voices_are_alike(people:
     assert len(set(zip(found, who, strict=True))) == people
 
 
-def test_a_cough_is_no_speaker_and_a_long_recording_is_told_apart_too() -> None:
-    vectors, windows, who = voiced(2, 0.5, turns=40)
+def test_a_cough_is_no_speaker_and_a_long_recording_is_told_apart_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speakers, "COMPARED", 120)  # the time that this takes grows with its square
+    vectors, windows, who = voiced(2, 0.5, turns=8)
     vectors[5] = np.random.default_rng(9).standard_normal(512) / 22.6
 
     found = speakers.cluster(vectors, windows)
 
     assert len(vectors) > speakers.COMPARED
     assert len(set(found)) == 2
-    assert sum(found[i] == found[0] for i in range(len(who)) if who[i] == 0) >= 399
+    assert sum(found[i] == found[0] for i in range(len(who)) if who[i] == 0) >= 79

@@ -18,12 +18,14 @@ from tests.web.browser import person
 [CODE] = [each.code for each in blocks(ROOT / "docs/howto/upload-from-a-browser.md") if each.file == "pipelines.py"]
 
 
+@pytest.mark.release  # tests/http/test_mount.py has its claims
 def test_mount_in_fastapi(tmp_path: Path) -> None:
     ran = run("docs/howto/mount-in-fastapi.md", folder=tmp_path)
 
     assert ran.out.strip().endswith('"Hello Bob!"')
 
 
+@pytest.mark.release  # the page about progress begins with it
 def test_upload_from_a_browser(tmp_path: Path) -> None:
     """The function of the page runs in Node; its form is served."""
     ran = run("docs/howto/upload-from-a-browser.md", folder=tmp_path)
@@ -109,6 +111,7 @@ def test_scale_out(tmp_path: Path) -> None:
     assert "gpu" in ran.out
 
 
+@pytest.mark.release  # tests/cli and tests/http have its claims, without its commands
 def test_secure_and_limit(tmp_path: Path) -> None:
     ran = run("docs/howto/secure-and-limit.md", folder=tmp_path)
 

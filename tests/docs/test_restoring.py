@@ -23,6 +23,7 @@ PAGE = "docs/howto/back-up-and-restore.md"
 TO_BE = "{'be': 2, 'to': 2, 'not': 1, 'or': 1}"
 
 
+@pytest.mark.release  # slow, and seldom changed
 def test_sqlite_and_a_folder(tmp_path: Path) -> None:
     ran = run(PAGE, folder=tmp_path, sections=("SQLite and a folder", "After a restore"))
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.docs.blocks import ROOT
 from tests.servers.browser import browsing
+from tests.tiers import sampled
 from tests.web.browser import check_access, person
 
 DOCS = ROOT / "docs"
@@ -129,13 +130,16 @@ class Quiet(SimpleHTTPRequestHandler):
         """Nobody reads it."""
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_everybody_can_read_it(address: str, theme: str) -> None:
+@pytest.mark.parametrize(
+    ("theme", "width"), sampled([("light", 360), ("dark", 1280), ("light", 1280), ("dark", 360)], count=2)
+)
+def test_everybody_can_read_it(address: str, theme: str, width: int) -> None:
     """No serious finding of axe, and nothing that sticks out, on a small screen and a large one."""
-    with browsing() as browser:
-        for width in (360, 1280):
-            with person(browser, address, color_scheme=theme, viewport={"width": width, "height": 800}) as page:
-                for name in ("index", "tutorial/5-minutes", "operations", "reference/settings", "architecture"):
-                    page.goto(f"/{name}.html")
-                    check_access(page)
-                    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    with (
+        browsing() as browser,
+        person(browser, address, color_scheme=theme, viewport={"width": width, "height": 800}) as page,
+    ):
+        for name in ("index", "tutorial/5-minutes", "operations", "reference/settings", "architecture"):
+            page.goto(f"/{name}.html")
+            check_access(page)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -21,8 +21,9 @@ from packhorse.store.collections import schedules as schedule_records
 from packhorse.store.collections.workers import list_definitions
 from tests.journey.site import Site, until
 from tests.journey.test_crashpoints import WHILE_SCHEDULING, died
+from tests.tiers import is_release
 
-TICKS = int(os.environ.get("JOURNEY_TICKS", "30"))
+TICKS = int(os.environ.get("JOURNEY_TICKS", "30" if is_release() else "15"))
 OVERLAPS: tuple[Overlap, ...] = ("skip", "queue", "cancel")
 EVERY_SECOND = "* * * * * *"
 
