@@ -14,7 +14,7 @@ import threading
 import time
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from packhorse.core import changes, json
 from packhorse.core import failures as rules
 from packhorse.core.changes import Change
+from packhorse.core.limits import LONGEST, LimitUse, Share, name_of, window_of
 from packhorse.core.models import Event, FailedRun, Job, Result, Settled, Spec, TaskId
 from packhorse.core.records import Drop, IndexEntry, LogEntry, Put, Record, Ref
 from packhorse.errors import (
@@ -41,7 +42,9 @@ from packhorse.store.base import (
     Decide,
     Filter,
     Finding,
+    Holder,
     Lease,
+    LimitState,
     Line,
     OverdueTasks,
     Progress,
@@ -53,7 +56,9 @@ from packhorse.store.base import (
 )
 from packhorse.store.counters import Buckets, Charge, Counts, Head, Spent, Tally
 from packhorse.store.failures import FailureFilter, FailureGroup, Ledger, Recent
+from packhorse.store.limits import HOLDERS, MOST_PARKED
 
+MOST_PRIORITY = 1_000  # of any task; the rank of one with aging is a time
 FEED = 10_000
 """Commits that the feed keeps for watchers."""
 
@@ -79,6 +84,8 @@ class Queued(NamedTuple):
     kind: str
     not_before: float
     queued_at: float
+    limits: tuple[LimitUse, ...] = ()
+    share: Share | None = None
 
 
 class Row(NamedTuple):
@@ -110,6 +117,16 @@ class State:
         self.locked: set[str] = set()
         """Jobs that a claim has read and not started yet: other claims skip them, as SKIP LOCKED does."""
         self.leases: dict[Key, Held] = {}
+        self.limits: dict[str, int] = {}
+        self.holds: dict[str, dict[Key, float]] = {}
+        """By key of a limit: the leases that are counted under it, and since when."""
+        self.starts: dict[str, list[float]] = {}
+        self.turns: dict[tuple[str, str], float] = {}
+        """By queue and share: when its next start ends in virtual time."""
+        self.time: dict[str, float] = {}
+        """Virtual time by queue."""
+        self.active: set[tuple[str, str]] = set()
+        """Shares with a task that is due."""
         self.reports: dict[str, dict[TaskId, Progress]] = {}
         self.text: dict[str, list[Line]] = {}
         self.last_line: Counter[str] = Counter()
@@ -132,7 +149,7 @@ class State:
         """The state as a replica has it: values are never changed in place, only the collections are."""
         twin = State()
         for name, value in vars(self).items():
-            if name in ("results", "history", "reports", "text", "measured", "logs", "spent"):
+            if name in ("results", "history", "reports", "text", "measured", "logs", "spent", "holds", "starts"):
                 value = type(value)((key, copy.copy(each)) for key, each in value.items())
             setattr(twin, name, copy.copy(value))
         return twin
@@ -183,6 +200,7 @@ class State:
         self.jobs[job.id] = job
         for effect in change.effects:
             self._apply(effect, change, now)
+        self._begin_turns(now)
         self.history.setdefault(job.id, []).extend(change.events)
         if change.id:
             self.made_changes.add((job.id, change.id))
@@ -206,6 +224,9 @@ class State:
                 queue = job.plan.stage(task.stage).queue
                 if any(each[:2] < mine for each in self._ready(queue, kinds, now)):
                     raise Conflict(f"Something more urgent than {task.stage} is waiting.", job_id=job.id)
+            case changes.WithinLimits(task, uses):
+                if not self._has_room(uses, now):
+                    raise Conflict(f"{task.stage} would exceed a limit.", job_id=job.id)
             case changes.KeyUnused(key):
                 if key in self.keys:
                     first, fingerprint = self.keys[key]
@@ -225,14 +246,23 @@ class State:
     def _apply(self, effect: changes.Effect, change: Change, now: float) -> None:
         job = change.after
         match effect:
-            case changes.MakeDue(task, queue, kind, priority, at, delay):
-                self.queue[job.id, task] = Queued(-priority, job.id, task, queue, kind, at, at - delay)
+            case changes.MakeDue(task, queue, kind, priority, at, delay, limits, share):
+                self.queue[job.id, task] = Queued(-priority, job.id, task, queue, kind, at, at - delay, limits, share)
             case changes.TakeBack(task):
                 self.queue.pop((job.id, task), None)
-            case changes.Grant(task, token, worker, seconds):
+            case changes.Grant(task, token, worker, seconds, limits, share):
                 self.leases[job.id, task] = Held(token, worker, now + seconds)
-            case changes.EndLease(task):
+                for use in limits:
+                    if use.window:
+                        self.starts.setdefault(use.key, []).append(now)
+                    else:
+                        self.holds.setdefault(use.key, {})[job.id, task] = now
+                if share is not None:
+                    self._charge(job.plan.stage(task.stage).queue, share)
+            case changes.EndLease(task, limits):
                 del self.leases[job.id, task]
+                for use in limits:
+                    self.holds.get(use.key, {}).pop((job.id, task), None)
             case changes.TakeSlot(slot):
                 self.slots[slot] = job.id
             case changes.ReleaseSlot(slot):
@@ -333,21 +363,23 @@ class State:
 
     def _ready(self, queue: str, kinds: Collection[str], now: float) -> list[Queued]:
         """The most urgent first."""
-        return sorted(each for each in self.queue.values() if self._is_ready(each, queue, kinds, now))
+        found = [each for each in self.queue.values() if self._is_ready(each, queue, kinds, now)]
+        return sorted(found, key=lambda each: each[:3])
 
     def has_ready(self, queue: str, kinds: Collection[str], now: float) -> bool:
         return any(self._is_ready(each, queue, kinds, now) for each in self.queue.values())
 
     def _is_ready(self, each: Queued, queue: str, kinds: Collection[str], now: float) -> bool:
         is_due = each.queue == queue and each.not_before <= now and each.kind in kinds
-        return is_due and each.job_id not in self.locked
+        return is_due and each.job_id not in self.locked and self._has_room(each.limits, now)
 
     def pick(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide, now: float) -> list[Change | Key]:
         """The first half of a claim: what to start, or the entries to remove because nothing will start them."""
         picked: list[Change | Key] = []
         jobs: dict[str, Job] = {}
+        self._begin_turns(now)
         for queue, limit in wants.items():
-            for entry in self._ready(queue, kinds, now)[: max(0, limit)]:
+            for entry in self._choose(self._ready(queue, kinds, now), max(0, limit), now):
                 job = jobs.get(entry.job_id) or self.jobs.get(entry.job_id)
                 change = None
                 if job is not None:
@@ -361,6 +393,102 @@ class State:
                     jobs[entry.job_id] = change.after
                     picked.append(change)
         return picked
+
+    def _choose(self, found: list[Queued], limit: int, now: float) -> Iterator[Queued]:
+        """What starts next, as if what was chosen before had started."""
+        if all(not each.limits and each.share is None for each in found):
+            yield from found[:limit]
+            return
+        chosen: Counter[str] = Counter()
+        turns, time = dict(self.turns), dict(self.time)
+        for _ in range(limit):
+            free = [each for each in found if self._has_room(each.limits, now, chosen)]
+            if not free:
+                return
+            entry = min(free, key=lambda each: each[:3])
+            if entry.share is not None or any(each.share is not None for each in free):
+                entry = self._next(free, turns)
+            if entry.share is not None:
+                _pay(turns, time, entry.queue, entry.share)
+            chosen.update(use.key for use in entry.limits)
+            found.remove(entry)
+            yield entry
+
+    @staticmethod
+    def _next(free: list[Queued], turns: Mapping[tuple[str, str], float]) -> Queued:
+        """The most urgent task of the share whose turn it is, or a more urgent one without a share."""
+        shared = [(turns[each.queue, each.share.name], each.share, each) for each in free if each.share is not None]
+        _, _, first = min(shared, key=lambda found: (found[0], found[1].name, found[1].rank, *found[2][1:3]))
+        assert first.share is not None
+        rank = first.share.rank if abs(first.share.rank) <= MOST_PRIORITY else 0
+        plain = [each for each in free if each.share is None and each[:2] < (rank, first.job_id)]
+        return min(plain, key=lambda each: each[:3], default=first)
+
+    # Limits.
+
+    def _used(self, key: str, now: float) -> int:
+        window = window_of(name_of(key))
+        if not window:
+            return len(self.holds.get(key, {}))
+        kept = self.starts[key] = [min(at, now) for at in self.starts.get(key, [])]
+        return sum(at >= now - window for at in kept)
+
+    def _has_room(self, uses: Sequence[LimitUse], now: float, more: Mapping[str, int] | None = None) -> bool:
+        return all(
+            self._used(use.key, now) + (more or {}).get(use.key, 0) < self.limits.get(use.name, use.most)
+            for use in uses
+        )
+
+    def _charge(self, queue: str, share: Share) -> None:
+        if (queue, share.name) not in self.turns:
+            self.turns[queue, share.name] = self.time.get(queue, 0.0) + share.cost
+        _pay(self.turns, self.time, queue, share)
+
+    def _begin_turns(self, now: float) -> None:
+        """A share that was idle begins at the time of its queue."""
+        due: dict[tuple[str, str], Share] = {}
+        for each in self.queue.values():
+            if each.share is not None and each.not_before <= now:
+                due.setdefault((each.queue, each.share.name), each.share)
+        for place, share in due.items():
+            if place not in self.active:
+                begin = self.time.get(place[0], 0.0) + share.cost
+                self.turns[place] = max(begin, self.turns.get(place, 0.0))
+        self.active = {*due}
+
+    def set_limit(self, name: str, most: int | None, *, now: float) -> None:
+        if most is None:
+            self.limits.pop(name, None)
+        else:
+            self.limits[name] = most
+        self.mark += 1
+
+    def limit_states(
+        self, keys: Sequence[str] | None = None, *, now: float, name: str = "", after: str = "", limit: int = 100
+    ) -> list[LimitState]:
+        if keys is None:
+            parked = {use.key for each in self.queue.values() for use in each.limits if self._is_parked(each, now)}
+            used = {key for key, held in (*self.holds.items(), *self.starts.items()) if held}
+            found = sorted(key for key in {*parked, *used} if key > after and name in ("", name_of(key)))
+            keys = found[:limit]
+        return [self._limit_state(key, now) for key in keys]
+
+    def _is_parked(self, each: Queued, now: float) -> bool:
+        return each.not_before <= now and not self._has_room(each.limits, now)
+
+    def _limit_state(self, key: str, now: float) -> LimitState:
+        window, held = window_of(name_of(key)), self.holds.get(key, {})
+        ordered = sorted(held.items(), key=lambda each: (each[1], each[0]))
+        holders = [Holder(*place, self.leases[place].worker, since) for place, since in ordered]
+        recent = [at for at in self.starts.get(key, []) if at >= now - window] if window else []
+        parked = sum(
+            self._is_parked(each, now) and key == next(u.key for u in each.limits if not self._has_room([u], now))
+            for each in self.queue.values()
+        )
+        return LimitState(
+            key, self.limits.get(name_of(key)), len(recent) if window else len(held), tuple(holders[:HOLDERS]),
+            min(parked, MOST_PARKED), min(recent) + window if recent else None,
+        )  # fmt: skip
 
     def start(self, picked: Sequence[Change | Key], now: float, made: Watcher | None = None) -> list[Claim]:
         """The second half of a claim: make what was decided, where it still can be."""
@@ -536,6 +664,10 @@ class State:
         self.keys = {key: value for key, value in self.keys.items() if value[0] != job_id}
         self.made_changes = {each for each in self.made_changes if each[0] != job_id}
         self.leases = {key: held for key, held in self.leases.items() if key[0] != job_id}
+        self.holds = {
+            key: {place: since for place, since in held.items() if place[0] != job_id}
+            for key, held in self.holds.items()
+        }
         self.records = {ref: row for ref, row in self.records.items() if row.job_id != job_id}
         self.mark += 1
 
@@ -550,6 +682,8 @@ class State:
             del self.tallies[each]
         for counter in [each for each, kept in self.spent.items() if counters.until(each[1], kept) <= now]:
             del self.spent[counter]
+        for key, kept in self.starts.items():
+            self.starts[key] = [at for at in kept if at >= now - LONGEST]
 
     # Records.
 
@@ -789,6 +923,12 @@ class State:
         return [Finding("model", True, "in memory", "nothing of it survives the process")]
 
 
+def _pay(turns: dict[tuple[str, str], float], time: dict[str, float], queue: str, share: Share) -> None:
+    used = turns[queue, share.name]
+    time[queue] = max(time.get(queue, 0.0), used)
+    turns[queue, share.name] = used + share.cost
+
+
 def _check_writable(change: Change) -> None:
     """The other stores keep JSON, and refuse what has none."""
     if not change.after.id:
@@ -827,7 +967,7 @@ METHODS = {
         "renew", "overdue", "held_by", "expired", "ahead", "ready", "report", "log", "sample", "progress", "lines",
         "samples", "changed_jobs", "purgeable", "jobs_with_litter", "erase", "existing_ids", "trim", "put", "fetch",
         "scan", "take", "append", "tail", "spend", "refund", "tally", "list_tallies", "heads", "count_by_status",
-        "failures", "failure_groups", "dismiss_failures", "forget_failures", "check",
+        "failures", "failure_groups", "dismiss_failures", "forget_failures", "check", "set_limit", "limit_states",
     )
 } | {"specs": "get_specs", "results": "get_results"}  # fmt: skip
 """The methods of the contract that are one operation of the server, with the name that it has there.
@@ -838,6 +978,8 @@ The others are `now` and `close`, which do not ask the server, and `wait_for_cha
 
 class ModelStore:
     """A handle on the state, for callers that use nothing but the contract: see `open_model`."""
+
+    has_limits = True
 
     def __init__(self, state: State, clock: Callable[[], float]) -> None:
         self.now = clock

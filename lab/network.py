@@ -31,7 +31,7 @@ SYNC = 1.0
 WRITES = frozenset(
     {
         "commit", "claim", "report", "log", "sample", "erase", "trim", "put", "take", "append", "spend", "refund",
-        "tally", "dismiss_failures", "forget_failures",
+        "tally", "dismiss_failures", "forget_failures", "set_limit",
     }
 )  # fmt: skip
 STORE_FAULTS = ("store.refused", "store.reply lost", "store.late", "store.slow", "store.twice")
@@ -341,6 +341,8 @@ class _Request:
 
 class RemoteStore:
     """A machine's handle on the store: every method of the contract goes over the network."""
+
+    has_limits = True
 
     def __init__(self, network: Network, machine: Machine) -> None:
         self.machine = machine

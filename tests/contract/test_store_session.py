@@ -67,6 +67,8 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "take": lambda store: store.take("pet", "", 1, 1.0),
     "append": lambda store: store.append("audit", [LogEntry(b"1")], keep=1),
     "tail": lambda store: store.tail("audit"),
+    "set_limit": lambda store: store.set_limit("gpu", 1),
+    "limit_states": lambda store: store.limit_states(),
     "check": lambda store: store.check(),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from packhorse.core import json, lifecycle
 from packhorse.core.json import replace_at, values_at
+from packhorse.core.limits import Fair, Limit
 from packhorse.core.models import (
     Artifact,
     Event,
@@ -127,7 +129,20 @@ def test_the_state_of_a_job_survives(job: Job) -> None:
 def test_optional_parts_of_a_job_survive_in_its_state(field: str, value: object) -> None:
     state = json.state_from(json.state_of(msgspec.structs.replace(submitted(), **{field: value})), "j")
 
-    assert (state.v, getattr(state, field)) == (json.VERSION, value)
+    assert (state.v, getattr(state, field)) == (json.UNREGULATED, value)
+
+
+@pytest.mark.parametrize("options", [{"limits": (Limit("convert.user", "user", 1),)}, {"fair": Fair("user")}])
+def test_older_workers_are_told_that_they_do_not_know_limits(options: dict[str, Any]) -> None:
+    limited = submitted(plan(stage("only", **options)))
+
+    assert json.state_from(json.state_of(limited), "j").v == json.VERSION == json.UNREGULATED + 1
+
+
+def test_the_values_that_limits_go_by_survive() -> None:
+    limited = submitted(plan(stage("only", limits=(Limit("convert.params.platform", "params.platform", 1),))))
+
+    assert json.state_from(json.state_of(limited), "j").limit_values == {"platform": "520"}
 
 
 @pytest.mark.parametrize("spec", [Spec(b"{}"), FULL_SPEC])

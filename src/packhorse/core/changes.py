@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from packhorse.core.limits import LimitUse, Share
 from packhorse.core.models import Event, FailedRun, FailureStatus, Job, Result, Settled, Spec, TaskId
 from packhorse.core.records import IndexEntry, Put, Ref
 
@@ -38,6 +39,16 @@ class Foremost(Struct, frozen=True, tag=True):
     kinds: tuple[str, ...]
 
 
+class WithinLimits(Struct, frozen=True, tag=True):
+    """With one more start, each of these limits still holds: by the values in force, and by the store's clock.
+
+    Refused with `Conflict` otherwise. A claim parks the task under the first limit that is full.
+    """
+
+    task: TaskId
+    limits: tuple[LimitUse, ...]
+
+
 class SlotFree(Struct, frozen=True, tag=True):
     """Nobody holds the slot, or this job does."""
 
@@ -67,7 +78,7 @@ class HasRoom(Struct, frozen=True, tag=True):
     bytes: int
 
 
-Guard = Holds | Overdue | Waiting | Foremost | SlotFree | KeyUnused | RecordIs | HasRoom
+Guard = Holds | Overdue | Waiting | Foremost | WithinLimits | SlotFree | KeyUnused | RecordIs | HasRoom
 
 
 AT_ONCE = 0.0
@@ -81,25 +92,35 @@ class MakeDue(Struct, frozen=True, tag=True):
     priority: int
     not_before: float
     delay: float = 0.0  # seconds from now to `not_before`, on the decider's clock
+    limits: tuple[LimitUse, ...] = ()
+    """If one of them is full already, the task may be parked under it at once."""
+    share: Share | None = None  # None: its queue orders it by priority and age
 
 
 class TakeBack(Struct, frozen=True, tag=True):
-    """Remove the task from its queue."""
+    """Remove the task from its queue, or from where it is parked."""
 
     task: TaskId
+    limits: tuple[LimitUse, ...] = ()
+    """Of a task that will not start: if it had been woken, another one that is parked under them has to be."""
 
 
 class Grant(Struct, frozen=True, tag=True):
-    """Give the worker the lease for ``seconds`` by the store's clock."""
+    """Give the worker the lease for ``seconds`` by the store's clock, and count it under these limits."""
 
     task: TaskId
     token: str
     worker: str
     seconds: float
+    limits: tuple[LimitUse, ...] = ()
+    share: Share | None = None  # whose turn this was
 
 
 class EndLease(Struct, frozen=True, tag=True):
+    """End the lease. What it held of limits is free again, and as many parked tasks are woken."""
+
     task: TaskId
+    limits: tuple[LimitUse, ...] = ()
 
 
 class TakeSlot(Struct, frozen=True, tag=True):

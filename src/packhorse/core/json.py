@@ -7,13 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from packhorse.core.models import Event, Failure, Firing, Job, Result, Spec, Stage, Stopping
 from packhorse.core.plan import Path, Plan
 from packhorse.errors import CorruptRecord, SchemaTooNew
 
-VERSION = 2  # Version of the stored state. A reader refuses a newer one. 2: Redis leaves fields and names out.
+VERSION = 3
+"""Version of the stored state. A reader refuses a newer one. 2: Redis leaves fields and names out. 3: the plan has
+limits or fairness, which a reader that does not know them would break."""
+UNREGULATED = 2
+"""What every other job has, so that workers of the version before can continue with it."""
 ANY = "*"  # a path step that matches every element of a list or every value of a mapping
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)  # UnicodeDecodeError comes from an invalid byte inside a string
@@ -36,6 +40,7 @@ class State(Struct, frozen=True, array_like=True):
     revived: int = 0
     lineage: int = 0
     counted: int | None = None
+    limit_values: Mapping[str, str] = field(default_factory=dict)
 
 
 _encoder = msgspec.json.Encoder()
@@ -73,8 +78,8 @@ def record(data: bytes | str, type: type[T]) -> T:
 def state_of(job: Job) -> bytes:
     return encode(
         State(
-            VERSION, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted, job.firing,
-            job.revived, job.lineage, job.counted,
+            VERSION if job.plan.is_regulated else UNREGULATED, job.run, job.events, job.stopping, job.error, job.stages,
+            job.webhooks, job.promoted, job.firing, job.revived, job.lineage, job.counted, job.limit_values,
         )
     )  # fmt: skip
 

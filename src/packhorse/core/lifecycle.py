@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from packhorse.core import changes, error_codes, failures, json, models
 from packhorse.core.changes import AT_ONCE, Change, Effect, Guard
 from packhorse.core.failures import new_rate_alert, new_revival, put_action
+from packhorse.core.limits import share_of, uses_of, values_from
 from packhorse.core.models import Event, Failure, Firing, Job, Result, Spec, Stage, Stopping, Task, TaskId
 from packhorse.core.plan import TERMINAL, Need, Plan, StagePlan, Status, TaskStatus, purge_at
 from packhorse.core.records import Put, Ref
@@ -115,6 +116,8 @@ def submit(
         deadline_at=not_before + min(plan.pending, plan.deadline),
         stages=tuple(_blank(stage) for stage in plan.stages),
     )
+    if plan.is_regulated:
+        job = replace(job, limit_values=values_from(plan, json.decode(spec.parameters)))
     draft = _Draft(job, now)
     if plan.has_conditions:
         draft.check_conditions(json.decode(spec.parameters))
@@ -146,7 +149,13 @@ def start(job: Job, at: TaskId, *, token: str, worker: str, lease: float, now: f
     if job.stopping or task is None or task.status is not T_PENDING or task.ready_at is None:
         raise _refusal(job, "start")
     draft = _draft(job, "start", now)
-    draft.require(changes.Waiting(at)).do(changes.TakeBack(at)).do(changes.Grant(at, token, worker, lease))
+    draft.require(changes.Waiting(at)).do(changes.TakeBack(at))
+    if job.plan.stage(at.stage).is_regulated:
+        limits = uses_of(job, at)
+        draft.require(changes.WithinLimits(at, limits))
+        draft.do(changes.Grant(at, token, worker, lease, limits, share_of(job, at, task.ready_at)))
+    else:
+        draft.do(changes.Grant(at, token, worker, lease))
     if job.status is PENDING:
         draft.set(status=RUNNING, started_at=now, deadline_at=_run_until(job, now)[0])
         draft.say("started", run=job.run)
@@ -178,7 +187,7 @@ def prepare(job: Job, at: TaskId) -> Prepared | None:
     """Decide the start of a task that has just become due, for a store that lets one step claim and start it.
 
     It holds for the job as it is now and no other: the store checks that before it puts in what was not known. It takes
-    the task from its queue by itself.
+    the task from its queue by itself. None for a task with limits or fairness: it may have to wait longer.
     """
     task = job.task(at)
     if (
@@ -187,6 +196,7 @@ def prepare(job: Job, at: TaskId) -> Prepared | None:
         or task is None
         or task.status is not T_PENDING
         or task.ready_at is None
+        or job.plan.stage(at.stage).is_regulated
     ):
         return None
     begun = start(job, at, token=TOKEN, worker=WORKER, lease=SECONDS, now=NOW)
@@ -211,7 +221,7 @@ def finish(job: Job, at: TaskId, *, token: str, result: Result, width: int | Non
     draft = (
         _draft(job, "finish", now)
         .require(changes.Holds(at, token))
-        .do(changes.EndLease(at))
+        .do(changes.EndLease(at, uses_of(job, at)))
         .do(changes.KeepResult(at, result))
     )
     draft.count_bytes(sum(each.file.size for each in result.artifacts))
@@ -226,7 +236,8 @@ def finish(job: Job, at: TaskId, *, token: str, result: Result, width: int | Non
 def skip(job: Job, at: TaskId, *, token: str, reason: str, now: float) -> Change:
     """The stage returned `Skip`: it has no result, and what needs one is skipped too."""
     task = _check_lease(job, "skip", at, token)
-    draft = _draft(job, "skip", now).require(changes.Holds(at, token)).do(changes.EndLease(at)).set(has_litter=True)
+    draft = _draft(job, "skip", now).require(changes.Holds(at, token)).set(has_litter=True)
+    draft.do(changes.EndLease(at, uses_of(job, at)))
     draft.put(at, replace(task, status=T_SKIPPED, token=None, ended_at=now, is_alone=False, error=None))
     reason = reason[: models.REASON_LENGTH]
     if job.plan.stage(at.stage).over is None:
@@ -299,7 +310,7 @@ def drop_lease(job: Job, at: TaskId, *, now: float) -> Change | None:
     task = job.task(at)
     if task is not None and task.token is not None:
         return None
-    return _Draft(job, now).do(changes.EndLease(at)).change()
+    return _Draft(job, now).do(changes.EndLease(at, uses_of(job, at))).change()
 
 
 def restart_delay(job: Job, at: TaskId, *, now: float) -> Change | None:
@@ -564,7 +575,11 @@ class _Draft:
         delay = max(0.0, not_before - self.now)
         self.put(at, replace(task, ready_at=not_before, delay=delay))
         due = not_before if delay else AT_ONCE
-        self.do(changes.MakeDue(at, plan.queue, plan.kind, self.before.priority, due, delay))
+        if not plan.is_regulated:
+            self.do(changes.MakeDue(at, plan.queue, plan.kind, self.before.priority, due, delay))
+            return
+        uses, share = uses_of(self.before, at), share_of(self.before, at, not_before)
+        self.do(changes.MakeDue(at, plan.queue, plan.kind, self.before.priority, due, delay, uses, share))
 
     def take_back(self) -> None:
         """End every task that waits: skipped if it never started, cancelled if it waited for another attempt."""
@@ -573,7 +588,7 @@ class _Draft:
                 if task.status is T_PENDING:
                     at = TaskId(self.before.plan.stages[i].name, n)
                     if task.ready_at is not None:
-                        self.do(changes.TakeBack(at))
+                        self.do(changes.TakeBack(at, uses_of(self.before, at)))
                     status = T_SKIPPED if task.started_at is None else T_CANCELLED
                     self.put(at, replace(task, status=status, ready_at=None))
 
@@ -718,7 +733,7 @@ def _end_attempt(
     job, where = draft.before, _where(draft.before, at)
     error = replace(error, stage=at.stage, element=where.get("element"))
     is_last = error.permanent or task.attempt > job.plan.stage(at.stage).retries
-    draft.do(changes.EndLease(at)).set(has_litter=True)
+    draft.do(changes.EndLease(at, uses_of(job, at))).set(has_litter=True)
     ended = replace(task, token=None, ended_at=draft.now, ready_at=None, error=error, is_alone=task.is_alone or alone)
     facts = {**where, "attempt": task.attempt, "code": error.code, "message": error.message}
     if job.stopping:
@@ -749,7 +764,7 @@ def _return_task(
     task = _check_lease(job, verb, at, token)
     draft = _draft(job, verb, now).set(has_litter=True)
     if is_leased:
-        draft.require(changes.Holds(at, token)).do(changes.EndLease(at))
+        draft.require(changes.Holds(at, token)).do(changes.EndLease(at, uses_of(job, at)))
     ended = replace(task, token=None, ended_at=now, ready_at=None)
     if job.stopping:  # no other attempt of this run gets its number
         draft.put(at, replace(ended, status=T_CANCELLED))

@@ -194,6 +194,8 @@ class Job(Struct, frozen=True):
     lineage: int = 0
     """A checksum of every change so far. After a failover to a store that lacks the last changes, versions repeat; this
     does not, so that no caller continues with a job that the store has never seen."""
+    limit_values: Mapping[str, str] = field(default_factory=dict)
+    """The parameters that its limits go by, escaped, fixed at submit."""
     counted: int | None = None
     """Bytes of its files that count towards its tenant's quota; None if it was submitted while there was none."""
     error: Failure | None = None

@@ -13,6 +13,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from packhorse.core.conditions import Condition
+from packhorse.core.limits import Fair as Fair
+from packhorse.core.limits import Limit as Limit
 from packhorse.errors import DefinitionError
 
 Path = tuple[str, ...]  # a path into a JSON value: keys, or `json.ANY` for every element
@@ -153,8 +155,16 @@ class StagePlan(Struct, frozen=True, omit_defaults=True, dict=True):
     """On the parameters. If they do not meet it, the stage is skipped; decided at submit."""
     optional: tuple[str, ...] = ()  # parameters that take None if the stage that they need was skipped
     tolerate: Tolerance | None = None  # failed elements that do not fail the run; None: any fails it
+    limits: tuple[Limit, ...] = ()
+    """Those of the pipeline and its own: each bounds what starts."""
+    fair: Fair | None = None  # whose turns its tasks take; None: they go by priority and age
     unset: tuple[str, ...] = ()
     """Options its author did not set; filled with the deployment's defaults at submit."""
+
+    @cached_property
+    def is_regulated(self) -> bool:
+        """Whether more than priority and age decides when its tasks start."""
+        return bool(self.limits) or self.fair is not None
 
     @cached_property
     def over(self) -> str | None:
@@ -220,6 +230,10 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     @cached_property
     def has_conditions(self) -> bool:
         return any(stage.when is not None for stage in self.stages)
+
+    @cached_property
+    def is_regulated(self) -> bool:
+        return any(stage.is_regulated for stage in self.stages)
 
     @cached_property
     def sinks(self) -> tuple[StagePlan, ...]:
@@ -290,6 +304,9 @@ def check_plan(plan: Plan) -> None:
         if sum(need.how == "each" for need in stage.needs) > 1:
             raise DefinitionError(f"Stage {stage.name!r} has two each(...) parameters; it can run over one list only.")
         seen[stage.name] = stage
+        names = [limit.name for limit in stage.limits]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise DefinitionError(f"Stage {stage.name!r} of {plan.pipeline!r} has two limits named {twice[0]!r}.")
         if stage.tolerate is not None and stage.over is None:
             raise DefinitionError(
                 f"Stage {stage.name!r} has tolerate=, but no each(...) parameter: it has no elements to leave out."

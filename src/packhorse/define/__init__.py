@@ -2,7 +2,7 @@
 
 from packhorse.core.conditions import Condition, all_, any_, contains, equals, is_set, not_
 from packhorse.define.files import Accepts, File, sanitize_name
-from packhorse.define.options import AlertRate, Revive
+from packhorse.define.options import AlertRate, Limit, Revive
 from packhorse.define.params import Choices, Params, Schema
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
@@ -25,6 +25,7 @@ __all__ = [
     "JobHandle",
     "JobSnapshot",
     "Later",
+    "Limit",
     "Options",
     "Params",
     "Permanent",

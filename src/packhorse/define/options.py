@@ -6,7 +6,7 @@ import math
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Literal, Required, TypedDict
@@ -14,6 +14,7 @@ from typing import Any, Literal, Required, TypedDict
 from packhorse.core import json, plan, publish_path
 from packhorse.core.conditions import Condition
 from packhorse.core.error_codes import CODE_PATTERN
+from packhorse.core.limits import PARAMETER, WINDOWS
 from packhorse.core.plan import TERMINAL, Backoff, Status
 from packhorse.define.introspection import check_name
 
@@ -114,6 +115,50 @@ class AlertRate:
         )
 
 
+FIXED = "name:"  # in front of the name of a limit that several pipelines share
+MOST_AT_LIMIT = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """At most so many tasks at once, or so many starts in any second, minute or hour, on all workers together.
+
+    Counted apart for each ``by``: ``"user"``, ``"tenant"``, or a parameter such as ``"params.site"``; with
+    ``"name:whisper-gpu"`` together, for all pipelines that name it.
+    """
+
+    by: str = field(kw_only=False)
+    at_once: int | None = None
+    per_second: int | None = None
+    per_minute: int | None = None
+    per_hour: int | None = None
+
+    def to_plan(self, owner: str) -> tuple[plan.Limit, ...]:
+        """Its bounds as stored in a plan, named after the pipeline or stage that it is on. Raises ValueError."""
+        name, by = _limit_name(self.by, owner)
+        bounds = {"at_once": self.at_once, **{each: getattr(self, each) for each in WINDOWS}}
+        given = {each: most for each, most in bounds.items() if most is not None}
+        if not given:
+            raise ValueError(f"Limit({self.by!r}) needs a number: {', '.join(bounds)}")
+        return tuple(
+            plan.Limit(
+                name if each == "at_once" else f"{name}.{each}",
+                by,
+                check_int(f"Limit({self.by!r}): {each}", most, 1, MOST_AT_LIMIT),
+                WINDOWS.get(each, 0.0),
+            )
+            for each, most in given.items()
+        )
+
+
+def _limit_name(by: Any, owner: str) -> tuple[str, str]:
+    if by in ("user", "tenant") or (isinstance(by, str) and by.startswith(PARAMETER) and by != PARAMETER):
+        return f"{owner}.{by}", by
+    if isinstance(by, str) and by.startswith(FIXED):
+        return check_name(by.removeprefix(FIXED)), ""
+    raise ValueError(f'a limit goes by "user", "tenant", a parameter as in "params.site", or "name:…", not {by!r}')
+
+
 class StageOptions(TypedDict, total=False):
     name: str
     """Stored name of the stage, so that the function can be renamed. Default: the function's name."""
@@ -137,6 +182,14 @@ class StageOptions(TypedDict, total=False):
     """Maximum elements of an ``each`` stage. Default: 1000."""
     when: Condition | None
     """Condition on the parameters, such as ``contains("processors", "ocr")``; else it is skipped. Default: none."""
+    limits: Sequence[Limit]
+    """How many of its tasks run at once or start in a time, beside the limits of the pipeline. Default: none."""
+    fair: Literal["user", "tenant"] | None
+    """Let users or tenants take turns in its queue, however many jobs each has. Default: as the pipeline."""
+    weights: Mapping[str, float] | None
+    """How many turns a user or tenant gets, such as ``{"acme": 3}``; the others get one. Default: one each."""
+    aging: Duration | None
+    """Time of waiting that counts as much as one more of priority, such as ``10m``. Default: none."""
 
 
 class ElementOptions(StageOptions, total=False):
@@ -163,7 +216,9 @@ class DownloadOptions(TypedDict, total=False):
     """Bytes downloaded in 24 hours."""
 
 
-class PipelineOptions(TypedDict, total=False):
+class RunOptions(TypedDict, total=False):
+    """Options that only a pipeline has."""
+
     one_per: Literal["user"] | None
     """Allow one active job per user. Default: any number."""
     slot: str | None
@@ -197,7 +252,18 @@ class PipelineOptions(TypedDict, total=False):
     """Description shown to people. Default: the docstring of the parameters, or of the function of a job."""
 
 
-class JobOptions(StageOptions, PipelineOptions, total=False):
+class PipelineOptions(RunOptions, total=False):
+    limits: Sequence[Limit]
+    """How many tasks of all its stages run at once or start in a time, together. Default: none."""
+    fair: Literal["user", "tenant"] | None
+    """Let users or tenants take turns in its queues, however many jobs each has. Default: the oldest job goes first."""
+    weights: Mapping[str, float] | None
+    """How many turns a user or tenant gets, such as ``{"acme": 3}``; the others get one. Default: one each."""
+    aging: Duration | None
+    """Time of waiting that counts as much as one more of priority, such as ``10m``. Default: none."""
+
+
+class JobOptions(StageOptions, RunOptions, total=False):
     pass
 
 
@@ -218,6 +284,41 @@ class ScheduleOptions(TypedDict, total=False):
     """Free labels, stored and shown with the schedule."""
 
 
+def limits_of(owner: str, given: Sequence[Limit]) -> tuple[plan.Limit, ...]:
+    """As stored in a plan. Raises ValueError."""
+    wanted: Any = given  # what a user without mypy may give
+    if not isinstance(wanted, list | tuple) or not all(isinstance(each, Limit) for each in wanted):
+        raise ValueError(f'limits takes a list such as [Limit("user", at_once=2)], not {wanted!r}')
+    return tuple(bound for each in given for bound in each.to_plan(owner))
+
+
+def sort_limits(given: Iterable[plan.Limit]) -> tuple[plan.Limit, ...]:
+    """Those that stop fewest others first: a task waits under the first that is full."""
+    order = {"user": 0, "tenant": 2, "": 3}
+    return tuple(sorted(given, key=lambda limit: order.get(limit.by, 1)))
+
+
+def fair_of(
+    fair: Literal["user", "tenant"] | None = None,
+    weights: Mapping[str, float] | None = None,
+    aging: Duration | None = None,
+) -> plan.Fair | None:
+    """As stored in a plan. Raises ValueError."""
+    if fair not in (None, "user", "tenant"):
+        raise ValueError(f'fair can only be "user" or "tenant", not {fair!r}')
+    if weights and fair is None:
+        raise ValueError("weights= needs fair=")
+    if weights is not None and not isinstance(weights, Mapping):
+        raise ValueError(f'weights takes a mapping such as {{"acme": 3}}, not {weights!r}')
+    by: Literal["user", "tenant", ""] = fair if fair is not None else ""
+    if not by and aging is None:
+        return None
+    checked = {name: _positive(f"weights: {name}", weight) for name, weight in (weights or {}).items()}
+    return plan.Fair(by, checked, None if aging is None else _positive("aging", seconds(aging)))
+
+
+START_OPTIONS = ("limits", "fair", "weights", "aging")
+"""What a pipeline and a stage may say about when tasks start."""
 STAGE_DEFAULTS = ("retries", "backoff", "timeout")
 PIPELINE_DEFAULTS = ("deadline", "keep", "pending", "revive")
 
@@ -248,6 +349,11 @@ def stage_limits(
     elements: int = 1000,
     tolerate: float | None = None,
     when: Condition | None = None,
+    limits: Sequence[Limit] = (),
+    fair: Literal["user", "tenant"] | None = None,
+    weights: Mapping[str, float] | None = None,
+    aging: Duration | None = None,
+    owner: str = "",
 ) -> dict[str, Any]:
     """The fields of a `StagePlan`. Raises ValueError."""
     return {
@@ -262,6 +368,8 @@ def stage_limits(
         "elements": check_int("elements", elements, 1),
         "when": None if when is None else _condition(when),
         "tolerate": None if tolerate is None else _tolerance(tolerate),
+        "limits": limits_of(owner, limits),
+        "fair": fair_of(fair, weights, aging),
     }
 
 

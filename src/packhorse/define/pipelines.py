@@ -11,15 +11,20 @@ from msgspec.structs import replace
 
 from packhorse.core import json
 from packhorse.core.conditions import Condition
-from packhorse.core.plan import Definition, Plan, Status, check_plan, fingerprint
+from packhorse.core.limits import PARAMETER, Limit
+from packhorse.core.plan import Definition, Plan, StagePlan, Status, check_plan, fingerprint
 from packhorse.define.introspection import Scope, caller, check_name, definition_error, hint, place_of, require_function
 from packhorse.define.options import (
     PIPELINE_DEFAULTS,
+    START_OPTIONS,
     ElementOptions,
     PipelineOptions,
     StageOptions,
     check_names,
+    fair_of,
+    limits_of,
     pipeline_limits,
+    sort_limits,
     unset_options,
 )
 from packhorse.define.params import Schema
@@ -54,11 +59,14 @@ class Pipeline(Generic[P]):
         """Set by the app: its own names for jobs while a stage runs."""
         limits: dict[str, Any] = dict(options)
         described = limits.pop("description", None)
+        starts = {each: limits.pop(each) for each in START_OPTIONS if each in limits}
         try:
             check_names(options, PipelineOptions, "a pipeline")
             self.name = check_name(name)
             self._limits = pipeline_limits(name, **limits) | {"unset": unset_options(limits, PIPELINE_DEFAULTS)}
             self.schema = Schema(params)
+            bounds = limits_of(name, starts.pop("limits", ()))
+            self._starts = tuple(_limit_with_default(each, self.schema) for each in bounds), fair_of(**starts)
             paths = {each.path for each in self.schema.accepts.values()}
             if taken := sorted(RESERVED & {*paths, *(field.name for field in fields_of(params))}):
                 raise ValueError(f"a parameter cannot be named {taken[0]!r}: that field is part of every submit")
@@ -85,7 +93,7 @@ class Pipeline(Generic[P]):
         return StageDecorator(self)
 
     def plan(self) -> Plan:
-        stages = tuple(stage.plan for stage in self.stages.values())
+        stages = tuple(self._regulated(stage.plan) for stage in self.stages.values())
         lists = tuple(name for name, how in self.schema.files.items() if how == "many")
         files = self.schema.files
         plan = Plan(
@@ -166,10 +174,15 @@ class Pipeline(Generic[P]):
         if twin is not None:
             raise definition_error(f"{title} has the name of {twin.name!r} at {twin.place}", stage.place)
         try:
-            check_plan(Plan(self.name, (*(other.plan for other in mine), stage.plan)))
+            check_plan(Plan(self.name, (*(other.plan for other in mine), self._regulated(stage.plan))))
         except DefinitionError as error:
             raise definition_error(error.message, stage.place) from error
         self.stages[stage.name] = stage
+
+    def _regulated(self, stage: StagePlan) -> StagePlan:
+        """With what the pipeline says about all of its stages."""
+        limits, fair = self._starts
+        return replace(stage, limits=sort_limits((*limits, *stage.limits)), fair=stage.fair or fair)
 
     def _submitter(self) -> Submitter:
         if self.submitter is None:
@@ -208,6 +221,8 @@ class StageDecorator(Generic[P]):
             if isinstance(when := limits.get("when"), Condition):
                 limits["when"] = _with_defaults(when, pipeline.schema)
             stage = build_stage(pipeline.name, name, function, limits, markers, scope)
+            bounds = tuple(_limit_with_default(each, pipeline.schema) for each in stage.plan.limits)
+            stage.plan = replace(stage.plan, limits=bounds)
         except (TypeError, ValueError, NameError) as error:
             raise definition_error(f"Stage {name!r} of {pipeline.name!r}: {error}", place_of(function)) from error
         pipeline.add(stage)
@@ -224,6 +239,18 @@ def _with_defaults(condition: Condition, schema: Schema) -> Condition:
     if any(path[0] == name for path in schema.secrets):
         raise ValueError(f"when names {name!r}, which is secret: the server cannot read it")
     return replace(condition, default=known[name].get("default"))
+
+
+def _limit_with_default(limit: Limit, schema: Schema) -> Limit:
+    """The limit with the default of its parameter. Raises ValueError for a parameter that it cannot go by."""
+    if not limit.by.startswith(PARAMETER):
+        return limit
+    name, known = limit.by.removeprefix(PARAMETER), schema.json_schema().get("properties", {})
+    if name not in known:
+        raise ValueError(f"a limit names the parameter {name!r}; there is {list_some(known)}")
+    if name in schema.files or any(path[:1] in ((), (name,)) for path in schema.secrets):
+        raise ValueError(f"a limit names {name!r}, which is a file or secret: what it counts by is shown to operators")
+    return replace(limit, default=known[name].get("default"))
 
 
 class ElementDecorator(Protocol[P]):

@@ -300,7 +300,7 @@ def build_stage(
         optional=optional,
         is_async=inspect.iscoroutinefunction(function),
         unset=unset_options(limits, STAGE_DEFAULTS),
-        **stage_limits(**limits),
+        **stage_limits(**limits, owner=f"{pipeline}.{name}"),
     )
     returns = result_type(function, scope)
     kind = Stage if plan.tolerate is None else TolerantStage

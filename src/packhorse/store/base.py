@@ -29,6 +29,9 @@ from packhorse.store.counters import Statistics
 from packhorse.store.failures import FailureFilter as FailureFilter
 from packhorse.store.failures import FailureGroup as FailureGroup
 from packhorse.store.failures import Failures as Failures
+from packhorse.store.limits import Holder as Holder
+from packhorse.store.limits import Limits as Limits
+from packhorse.store.limits import LimitState as LimitState
 
 Decide = Callable[[Job, TaskId], Change | None]
 
@@ -294,9 +297,9 @@ class Queue(Protocol):
     async def claim(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
         """Commit ``decide(job, task)`` for due tasks of these kinds, up to so many per queue, most urgent first.
 
-        Urgent means priority, then age of the job. Two callers never receive the same attempt. The store picks,
-        ``decide`` decides; where it returns None or refuses, or nobody can read the job, the entry is removed, for
-        nothing will ever start it.
+        Urgent means priority, then age of the job; what limits and fair shares change of that, `Limits` says. Two
+        callers never receive the same attempt. The store picks, ``decide`` decides; where it returns None or refuses,
+        or nobody can read the job, the entry is removed, for nothing will ever start it.
         """
 
     async def renew(self, leases: Sequence[Lease], seconds: float | None) -> Renewal:
@@ -442,7 +445,7 @@ class Records(Protocol):
         """The newest entries numbered below ``before``, newest first; of the whole log, or of one topic."""
 
 
-class Store(Jobs, Queue, Notes, Watch, Upkeep, Records, Counters, Failures, Statistics, Protocol):
+class Store(Jobs, Queue, Limits, Notes, Watch, Upkeep, Records, Counters, Failures, Statistics, Protocol):
     async def check(self) -> list[Finding]:
         """The store's own settings, each with what it means for the promise."""
 

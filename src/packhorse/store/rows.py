@@ -70,7 +70,7 @@ def job_from(fields: Sequence[Any], times: Sequence[float | None], body: bytes, 
         deadline_at=deadline_at, purge_at=purge_at, is_purging=bool(is_purging), stopping=state.stopping,
         has_litter=bool(has_litter), error=state.error, stages=state.stages, webhooks=state.webhooks,
         promoted=state.promoted, firing=state.firing, revived=state.revived, lineage=state.lineage,
-        counted=state.counted,
+        counted=state.counted, limit_values=state.limit_values,
     )  # fmt: skip
 
 

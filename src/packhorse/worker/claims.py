@@ -202,6 +202,7 @@ def next_task(claim: Claim, kinds: Mapping[str, Collection[str]]) -> TaskId | No
     """The stage that needs nothing but what this attempt has, and may run in the same slot."""
     plan = claim.job.plan
     for stage in plan.heirs[claim.task.stage]:
-        if stage.queue == plan.stage(claim.task.stage).queue and stage.kind in kinds.get(stage.queue, ()):
+        is_here = stage.queue == plan.stage(claim.task.stage).queue and stage.kind in kinds.get(stage.queue, ())
+        if is_here and not stage.is_regulated:  # limits and turns are a claim's
             return TaskId(stage.name)
     return None

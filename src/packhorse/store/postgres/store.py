@@ -14,6 +14,7 @@ import asyncpg
 from packhorse.errors import SchemaTooNew, StoreUnavailable
 from packhorse.store import sql_files
 from packhorse.store.base import Finding
+from packhorse.store.limits import NoLimits
 from packhorse.store.postgres import watch
 from packhorse.store.postgres.claim import Queue
 from packhorse.store.postgres.commit import Commits
@@ -47,7 +48,7 @@ SWITCHES = {
 """Settings that should be on, each with what it means."""
 
 
-class PostgresStore(Commits, Queue, Reads, Records, Counters, Failures, Statistics):
+class PostgresStore(Commits, Queue, Reads, Records, Counters, Failures, Statistics, NoLimits):
     @classmethod
     async def open(cls, url: str, clock: Callable[[], float] | None = None) -> Self:
         """``clock`` stands in for the server's, for tests in which time is the point."""

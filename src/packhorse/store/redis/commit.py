@@ -16,6 +16,7 @@ from packhorse.core.records import IndexEntry, Put
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.base import is_own_work
 from packhorse.store.counters import Usage, refuse_usage
+from packhorse.store.limits import MISSING
 from packhorse.store.redis import keys, rows
 from packhorse.store.redis.session import Member, Session, pack_member
 from packhorse.store.redis.starts import pack_start
@@ -162,6 +163,8 @@ def _guarded(guard: Guard, job_id: str, facts: list[str]) -> PackhorseError:
             return Conflict(f"{task.stage} is not waiting in its queue any more.", job_id=job_id)
         case changes.Foremost(task):
             return Conflict(f"Something more urgent than {task.stage} is waiting.", job_id=job_id)
+        case changes.WithinLimits(task):
+            return Conflict(f"{task.stage} would exceed a limit.", job_id=job_id)
         case changes.KeyUnused():
             other, _, fingerprint = facts[0].partition(" ")
             return AlreadySubmitted(job_id=other, fingerprint=fingerprint)
@@ -184,6 +187,8 @@ def _guard(guard: Guard, job: Job) -> tuple[Any, ...]:
             return (3, "waiting", keys.ready(stage.queue, stage.kind), keys.entry(job.id, task))
         case changes.Foremost(task, kinds):
             return (4 + len(kinds), "foremost", job.plan.stage(task.stage).queue, str(-job.priority), job.id, *kinds)
+        case changes.WithinLimits():  # a submit that would need it is refused
+            raise StoreError(MISSING)
         case changes.KeyUnused(key):
             return (2, "unused", keys.idempotency(key))
         case changes.SlotFree(slot):

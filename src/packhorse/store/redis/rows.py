@@ -174,7 +174,7 @@ def _job_from(id: str, row: Row, plans: Plans) -> Job:
             is_purging=bool(is_purging), stopping=state.stopping, has_litter=bool(has_litter),
             error=state.error, stages=state.stages, webhooks=state.webhooks, promoted=state.promoted,
             firing=state.firing, revived=state.revived, lineage=state.lineage,
-            counted=state.counted,
+            counted=state.counted, limit_values=state.limit_values,
         )  # fmt: skip
     except (ValueError, AttributeError, TypeError) as error:  # a field that is missing, or is not what it should be
         raise CorruptRecord(what="record", job_id=id, reason=str(error)) from error

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import PackhorseError, StoreError
 from packhorse.store.base import Claim, Decide, Finding, Lease, OverdueTasks, Renewal
+from packhorse.store.limits import NoLimits
 from packhorse.store.redis import keys
 from packhorse.store.redis.claim import Claimer
 from packhorse.store.redis.client import Address
@@ -48,7 +49,7 @@ SYNCS = {
 }
 
 
-class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore, WatchStore, ViewStore):
+class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore, WatchStore, ViewStore, NoLimits):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._claim = Claimer(self._link, self.now, self._write, self._plans)

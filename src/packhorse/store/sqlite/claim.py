@@ -14,13 +14,14 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from packhorse.core import json
+from packhorse.core.changes import Change, Grant
 from packhorse.core.models import Job, Result, TaskId
 from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
 from packhorse.log import log
 from packhorse.store import sql_files
 from packhorse.store.base import Claim, Decide, Lease, OverdueTasks, Renewal
 from packhorse.store.rows import Entry, Plans, claim_from, entry
-from packhorse.store.sqlite import reads
+from packhorse.store.sqlite import limits, reads
 from packhorse.store.sqlite.commit import write_change
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.session import Handle, read, write
@@ -30,10 +31,11 @@ SQL = sql_files.load(__package__, "claim")
 PROMOTE = 1000
 """Delayed entries made ready per transaction at most: what is left is found by the next."""
 PASSED = 1000
-"""Entries of a newer packhorse that a claim looks past: it holds the write lock meanwhile."""
+"""Entries that a claim looks past, of a newer packhorse or stopped by limits: it holds the write lock meanwhile."""
 
 FIRST = (-(2**63), "", "", 0)
-LEFT: Literal["left"] = "left"
+LEFT: Literal["left"] = "left"  # a newer packhorse's jobs stay where they are
+PARKED: Literal["parked"] = "parked"
 
 Jobs = dict[str, tuple[Job, bytes | None]]
 """Jobs as the tasks started so far leave them, each with its spec: elements of one job are often claimed together."""
@@ -50,17 +52,21 @@ class Queue(Handle):
         cache: Cache = {}
         started: list[Claim] = []
         for queue, limit in wants.items():
-            passed = 0
-            for found in _most_urgent(db, queue, kinds, limit) if limit > 0 else ():
-                outcome = _start(db, found, jobs, cache, decide, now, self._plans)
-                if isinstance(outcome, Claim):
-                    started.append(outcome)
-                if outcome is LEFT:  # a newer packhorse's jobs stay where they are, and must not hide the rest
-                    passed += 1
-                else:
-                    limit -= 1
-                if limit == 0 or passed == PASSED:
-                    break
+            passed, is_new = 0, limit > 0
+            while is_new:  # what was woken meanwhile may lie before what was looked at
+                is_new = False
+                for found in _most_urgent(db, queue, kinds, limit):
+                    outcome = _start(db, found, jobs, cache, decide, now, self._plans)
+                    if isinstance(outcome, Claim):
+                        started.append(outcome)
+                    if outcome is LEFT or outcome is PARKED:  # these must not hide the rest
+                        passed += 1
+                        is_new = is_new or outcome is PARKED
+                    else:
+                        limit -= 1
+                    if limit == 0 or passed == PASSED:
+                        is_new = False
+                        break
         return [replace(claimed, job=jobs[claimed.job.id][0]) for claimed in started]
 
     async def renew(self, leases: Sequence[Lease], seconds: float | None) -> Renewal:
@@ -109,6 +115,7 @@ class Queue(Handle):
         for queue, names in kinds.items():
             for kind in names:
                 found[queue] += db.row(SQL.ready, (queue, kind, limit - found[queue]))[0]
+                found[queue] += limits.count_turns(db, queue, kind, limit - found[queue])
         return found
 
 
@@ -117,15 +124,36 @@ def _promote(db: Session, now: float) -> None:
     if db.is_promoted:
         return
     db.is_promoted = True
-    for row in db.execute(SQL.over, (now, PROMOTE)).fetchall():
-        db.execute(SQL.drop_over, row)
-        db.execute(SQL.promote, row[1:])
+    over: list[Any] = db.execute(SQL.over, (now, PROMOTE)).fetchall()
+    for at, *found, share in over:
+        db.execute(SQL.drop_over, (at, *found))
+        if share is None:
+            db.execute(SQL.promote, found)
+        else:
+            queue, kind, *place = found
+            limits.make_ready(db, (queue, kind, *place), limits.share_from(share))
+    limits.wake_due(db, now)
 
 
 def _most_urgent(db: Session, queue: str, kinds: Collection[str], page: int) -> Iterable[Entry]:
     """Entries in order, from a walk per kind: those of a kind this worker lacks can not hide others."""
     walks = [_walk(db, queue, kind, page) for kind in kinds]
-    return walks[0] if len(walks) == 1 else heapq.merge(*walks, key=lambda entry: entry[2:])
+    ordered = walks[0] if len(walks) == 1 else heapq.merge(*walks, key=lambda entry: entry[2:])
+    return _with_turns(ordered, limits.turns(db, queue, kinds)) if limits.has_turns(db, queue) else ordered
+
+
+def _with_turns(ordered: Iterable[Entry], turns: Iterator[Entry]) -> Iterator[Entry]:
+    """Both together: what goes by priority and age, and what takes turns."""
+    rest = iter(ordered)
+    one, other = next(rest, None), next(turns, None)
+    while one is not None or other is not None:
+        if other is None or (one is not None and one[2:4] < (limits.priority_rank(other), other[3])):
+            assert one is not None
+            yield one
+            one = next(rest, None)
+        else:
+            yield other
+            other = next(turns, None)
 
 
 def _walk(db: Session, queue: str, kind: str, page: int) -> Iterator[Entry]:
@@ -140,14 +168,20 @@ def _walk(db: Session, queue: str, kind: str, page: int) -> Iterator[Entry]:
 
 def _start(
     db: Session, entry: Entry, jobs: Jobs, cache: Cache, decide: Decide, now: float, plans: Plans
-) -> Claim | Literal["left", "dropped"]:
+) -> Claim | Literal["left", "parked", "dropped"]:
     """Start one task in the job as it is now, which an earlier task of the same claim may have moved."""
     job_id, task = entry[3], TaskId(entry[4], entry[5])
     try:
         found = jobs.get(job_id) or _job_and_spec(db, job_id, plans)
         change = decide(found[0], task) if found is not None else None
         if found is not None and change is not None:
-            write_change(db, change, now)  # its guard holds: the entry was read in this transaction
+            grant = _limited(found[0], task, change)
+            full = None if grant is None else limits.first_full(db, grant.limits, now)
+            if grant is not None and full is not None:
+                _leave_queue(db, entry)
+                limits.park(db, entry, grant, full, now)
+                return PARKED
+            write_change(db, change, now)  # its guards hold: the entry was read in this transaction
             jobs[job_id] = change.after, found[1]
             return claim_from(change.after, task, found[1], partial(_results, db, job_id, cache))
     except SchemaTooNew:  # an upgrade is running: a newer worker will understand it
@@ -155,8 +189,22 @@ def _start(
     except PackhorseError as error:
         # A job nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
         log.entry_dropped(job_id, task.stage, error)
-    db.execute(SQL.drop_ready, entry)
+    _leave_queue(db, entry)
+    limits.look_at_all(db)
     return "dropped"
+
+
+def _leave_queue(db: Session, entry: Entry) -> None:
+    db.execute(SQL.drop_ready, entry)
+    if db.changes() == 0:
+        limits.take_back(db, entry[3], TaskId(entry[4], entry[5]))
+
+
+def _limited(job: Job, task: TaskId, change: Change) -> Grant | None:
+    """The start that limits may stop."""
+    if not job.plan.stage(task.stage).limits:
+        return None
+    return next((effect for effect in change.effects if isinstance(effect, Grant)), None)
 
 
 def _job_and_spec(db: Session, job_id: str, plans: Plans) -> tuple[Job, bytes | None] | None:

@@ -13,7 +13,7 @@ from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseErr
 from packhorse.store import sql_files
 from packhorse.store.counters import Usage, refuse_usage
 from packhorse.store.rows import Entry, entry, plan_row
-from packhorse.store.sqlite import failures, records
+from packhorse.store.sqlite import failures, limits, records
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.session import Handle, alone, is_careful, write
 
@@ -79,7 +79,9 @@ def make(db: Session, change: Change, now: float) -> None:
 
 def _is_only_added(change: Change) -> bool:
     """A submit of which nothing has to be asked first. Whether there is such a job shows when it is added."""
-    return change.before is None and not change.guards and ADDED.keys() >= {*map(type, change.effects)}
+    if change.before is not None or change.guards or change.after.plan.is_regulated:
+        return False
+    return ADDED.keys() >= {*map(type, change.effects)}
 
 
 def _add(db: Session, change: Change, now: float) -> None:
@@ -159,11 +161,15 @@ def _check(db: Session, guard: changes.Guard, job: Job, now: float) -> None:
             if held != token or until > now:
                 raise Conflict(f"The lease of {task.stage} was renewed in the meantime.", job_id=job.id)
         case changes.Waiting(task):
-            if db.execute(SQL.is_ready, entry(job, task)).fetchone() is None:
+            found = db.execute(SQL.is_ready, entry(job, task)).fetchone() or limits.is_next(db, job.id, task)
+            if not found:
                 raise Conflict(f"{task.stage} is not waiting in its queue any more.", job_id=job.id)
         case changes.Foremost(task, kinds):
             if _is_overtaking(db, entry(job, task), kinds, now):
                 raise Conflict(f"Something more urgent than {task.stage} is waiting.", job_id=job.id)
+        case changes.WithinLimits(task, uses):
+            if (full := limits.first_full(db, uses, now)) is not None:
+                raise Conflict(f"{task.stage} would exceed the limit {full.name}.", job_id=job.id)
         case changes.KeyUnused(key):
             row = db.execute(SQL.job_of_key, (key,)).fetchone()
             if row is not None:
@@ -215,7 +221,23 @@ def _events_row(change: Change) -> Row:
 def _due(effect: changes.MakeDue, change: Change, now: float) -> Statement:
     key = entry(change.after, effect.task)
     at = effect.not_before
-    return (SQL.put_ready, key) if at <= now else (SQL.put_delayed, (*key, at, at - effect.delay))
+    if at <= now:
+        return SQL.put_ready, key
+    return SQL.put_delayed, (*key, at, at - effect.delay, None if effect.share is None else json.encode(effect.share))
+
+
+def _make_due(db: Session, effect: changes.MakeDue, change: Change, now: float) -> None:
+    if effect.not_before <= now and (effect.limits or effect.share is not None):
+        limits.make_due(db, entry(change.after, effect.task), effect, now)
+    else:
+        db.execute(*_due(effect, change, now))
+
+
+def _grant(db: Session, effect: changes.Grant, change: Change, now: float) -> None:
+    job_id = change.after.id
+    db.execute(SQL.grant, (job_id, *effect.task, effect.token, effect.worker, now + effect.seconds))
+    if effect.limits or effect.share is not None:
+        limits.count(db, job_id, effect, now, change.after.plan.stage(effect.task.stage).queue)
 
 
 def _spec(effect: changes.KeepSpec, change: Change, _now: float) -> Statement:
@@ -227,22 +249,28 @@ ADDED: Mapping[type, Callable[[Any, Change, float], Statement]] = {changes.KeepS
 """The row that an effect only adds, and how it is inserted."""
 
 
-def _end_lease(db: Session, effect: changes.EndLease, change: Change, _now: float) -> None:
+def _end_lease(db: Session, effect: changes.EndLease, change: Change, now: float) -> None:
     job_id, at = change.after.id, effect.task
     task = change.before.task(at) if change.before is not None else None
     token = task.token if task is not None else None
     db.execute(SQL.end_lease, (job_id, *at, token)) if token else db.execute(SQL.drop_lease, (job_id, *at))
     if db.changes() == 0:
         raise LeaseLost(job_id=job_id, stage=at.stage)
+    if effect.limits:
+        limits.let_go(db, job_id, at, effect.limits, now)
 
 
-def _take_back(db: Session, effect: changes.TakeBack, change: Change, _now: float) -> None:
+def _take_back(db: Session, effect: changes.TakeBack, change: Change, now: float) -> None:
+    if change.after.plan.stage(effect.task.stage).is_regulated:
+        limits.take_back(db, change.after.id, effect.task)
     key = entry(change.after, effect.task)
     db.execute(SQL.drop_ready, key)
     if db.changes() == 0 and change.before is not None:
         task = change.before.task(effect.task)
         if task is not None and task.ready_at is not None:
             db.execute(SQL.drop_delayed, (task.ready_at, *key))
+    if effect.limits:
+        limits.wake_others(db, effect.limits, now)
 
 
 def _drop_stages(db: Session, effect: changes.DropStages, change: Change, _now: float) -> None:
@@ -252,11 +280,9 @@ def _drop_stages(db: Session, effect: changes.DropStages, change: Change, _now: 
 
 
 APPLY: Mapping[type, Callable[[Session, Any, Change, float], object]] = {
-    changes.MakeDue: lambda db, effect, change, now: db.execute(*_due(effect, change, now)),
+    changes.MakeDue: _make_due,
     changes.TakeBack: _take_back,
-    changes.Grant: lambda db, effect, change, now: db.execute(
-        SQL.grant, (change.after.id, *effect.task, effect.token, effect.worker, now + effect.seconds)
-    ),
+    changes.Grant: _grant,
     changes.EndLease: _end_lease,
     changes.TakeSlot: lambda db, effect, change, _: db.execute(SQL.take_slot, (effect.slot, change.after.id)),
     changes.ReleaseSlot: lambda db, effect, change, _: db.execute(SQL.release_slot, (effect.slot, change.after.id)),

@@ -20,6 +20,7 @@ from packhorse.store.sqlite.commit import Commits
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.counters import Counters, Statistics
 from packhorse.store.sqlite.failures import Failures
+from packhorse.store.sqlite.limits import Limits
 from packhorse.store.sqlite.reads import Reads
 from packhorse.store.sqlite.records import Records
 from packhorse.store.sqlite.session import SQL, Handle, read, write
@@ -73,11 +74,12 @@ class Watch(Handle):
         db.execute(SQL.trim, (FEED,))
 
 
-class SqliteStore(Commits, Queue, Reads, Watch, Records, Counters, Failures, Statistics):
+class SqliteStore(Commits, Queue, Limits, Reads, Watch, Records, Counters, Failures, Statistics):
     async def trim(self) -> None:
         await self._trim_feed()
         await self._trim_tallies()
         await self._trim_counters()
+        await self._trim_limits()
 
     @read
     def check(self, db: Session) -> list[Finding]:

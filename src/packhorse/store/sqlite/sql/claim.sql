@@ -3,7 +3,7 @@
 -- Tables:  ready, delayed, jobs, specs, results, leases
 
 -- name: over
-SELECT not_before, queue, kind, rank, job_id, stage, element FROM delayed
+SELECT not_before, queue, kind, rank, job_id, stage, element, share FROM delayed
 WHERE not_before <= ? ORDER BY not_before LIMIT ?;
 
 -- name: drop_over

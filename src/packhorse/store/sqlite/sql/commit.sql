@@ -38,8 +38,8 @@ INSERT INTO events (job_id, n, last, change_id, body) VALUES (?, ?, ?, ?, ?);
 INSERT OR IGNORE INTO ready (queue, kind, rank, job_id, stage, element) VALUES (?, ?, ?, ?, ?, ?);
 
 -- name: put_delayed
-INSERT OR IGNORE INTO delayed (queue, kind, rank, job_id, stage, element, not_before, queued_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+INSERT OR IGNORE INTO delayed (queue, kind, rank, job_id, stage, element, not_before, queued_at, share)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: lease
 SELECT token, until FROM leases WHERE job_id = ? AND stage = ? AND element = ?;

@@ -114,3 +114,4 @@ DELETE FROM progress WHERE job_id = ?;
 DELETE FROM log WHERE job_id = ?;
 DELETE FROM log_size WHERE job_id = ?;
 DELETE FROM samples WHERE job_id = ?;
+DELETE FROM holds WHERE job_id = ?;
