@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from packhorse.core import json
 from packhorse.core.models import Artifact, Result, Stored
-from packhorse.http.feed import Feed
 from packhorse.store.base import Store
-from packhorse.web import broadcast
 from packhorse.web.widgets import formatting, stages
 from packhorse.web.widgets.job import timeline
 from tests.contract import builders
@@ -92,10 +87,6 @@ def test_ten_thousand_elements_in_one_state_take_few_bytes() -> None:
 
     assert sum(len(path) for _, path in drawn.paths) < 2_000
     assert stages.pack(drawn.letters) == "9000c20r980p"
-
-
-def test_a_change_names_only_the_elements_that_changed() -> None:
-    assert stages.changed_cells("ppppppp", "pcrpppf") == [(1, "cr"), (6, "f")]
 
 
 # The page
@@ -268,104 +259,3 @@ def test_elements_are_one_bar_as_high_as_how_many_ran_at_once() -> None:
     assert (row.peak, row.took, row.start, row.end) == (3, 8.0, 0.1, 0.9)
     assert row.area.startswith("M0 10H")
     assert row.area.count("V1H") == 1  # the top: three at once
-
-
-# What changes
-
-
-class Server:
-    """What a broadcast needs of one, in the event loop of the test."""
-
-    def __init__(self, store: Store) -> None:  # noqa: F811
-        self.store = store
-        self.feed = Feed(store)
-
-    async def past_durations(self, _: str) -> tuple[dict[str, Any], float]:
-        return {}, 0.0
-
-    def view(self, job_id: str) -> Any:
-        return broadcast.frames(cast(Any, self), job_id, 0)
-
-
-@pytest.fixture
-async def server(store: Store) -> AsyncIterator[Server]:  # noqa: F811
-    server = Server(store)
-    reading = asyncio.create_task(server.feed.run())
-    yield server
-    reading.cancel()
-
-
-async def told(stream: Any, type: str) -> dict[str, Any]:
-    """The next message of that type."""
-    async for frame in stream:
-        if frame.startswith(f"event: {type}\n".encode()):
-            return cast(dict[str, Any], json.decode(frame.split(b"data: ", 1)[1]))
-    raise AssertionError(f"no {type}")
-
-
-async def test_a_viewer_gets_the_state_and_then_only_what_differs(server: Server, store: Store) -> None:  # noqa: F811
-    job = await builders.split(store, 200)
-    claims = await builders.claim(store, 3)
-    stream = server.view(job.id)
-
-    state = await told(stream, "state")
-    await builders.finish(store, claims[1])
-    await store.log([line(job, "INFO done", task=claims[1].task)], keep=1000)
-    delta = await told(stream, "delta")
-    while "lines" not in delta:
-        delta |= await told(stream, "delta")
-
-    assert state["cells"] == {"page": "3r197p"}
-    assert delta["cells"] == {"page": [[1, "c"]]}
-    assert delta["stages"].keys() == {"page"}
-    assert delta["lines"][0][1:] == ["00:00:01", "page", 1, "info", [["", "INFO done"]]]
-    assert "shape" not in delta
-    assert len(json.encode(delta)) < 400
-    await stream.aclose()
-
-
-async def test_any_number_of_viewers_cost_one_reader(
-    server: Server,
-    store: Store,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    job = await builders.split(store, 50)
-    claims = await builders.claim(store, 2)
-    reads: list[object] = []
-    read_state = broadcast.Broadcast._read
-
-    async def counted(self: broadcast.Broadcast, moved: Any) -> Any:
-        reads.append(moved)
-        return await read_state(self, moved)
-
-    monkeypatch.setattr(broadcast.Broadcast, "_read", counted)
-    streams = [server.view(job.id) for _ in range(50)]
-    for stream in streams:
-        await told(stream, "state")
-    before = len(reads)
-
-    await builders.finish(store, claims[0])
-    found = [await told(stream, "delta") for stream in streams]
-
-    assert all(each == found[0] for each in found)
-    assert len(server.feed._topics[job.id].watchers) == 1
-    assert len(reads) - before <= 2
-    for stream in streams:
-        await stream.aclose()
-    assert not broadcast._BROADCASTS.get(cast(Any, server))
-
-
-async def test_the_stream_ends_with_the_job_and_its_last_lines(server: Server, store: Store) -> None:  # noqa: F811
-    claim = await builders.started(store)
-    stream = server.view(claim.job.id)
-    await told(stream, "state")
-
-    await store.log([line(claim.job, "the end")], keep=1000)
-    await builders.finish(store, claim)
-
-    seen: dict[str, Any] = {}
-    async for frame in stream:
-        assert frame.startswith(b"event: ")
-        seen |= json.decode(frame.split(b"data: ", 1)[1])
-    assert seen["lines"][-1][5] == [["", "the end"]]
-    assert seen["shape"].startswith("1.completed.")

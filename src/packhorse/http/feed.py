@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from itertools import chain
 
 from litestar.types import Receive
 
@@ -139,11 +140,38 @@ class Hints:
         self._wake.set()
 
 
+class Touches:
+    """Somebody who reads a job by themselves, and only wants to know when it is worth it."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self._wake = asyncio.Event()
+
+    async def next(self, timeout: float, pace: float) -> bool:
+        """Wait for a change or for the timeout; whether there was a change. Those within ``pace`` seconds are one."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._wake.wait()
+        if self._wake.is_set() and not self.is_closed:
+            await asyncio.sleep(pace)
+        is_touched = self._wake.is_set()
+        self._wake.clear()
+        return is_touched
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._wake.set()
+
+
 class Feed:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._topics: dict[str, _Topic] = {}
         self._hints: set[Hints] = set()
+        self._touches: dict[str, set[Touches]] = {}
         self._gathered: set[str] = set()
         """Jobs that have changed since pages were last told."""
         self._hint_at = 0.0
@@ -178,6 +206,20 @@ class Feed:
             self._hints.discard(hints)
             if not self._hints:
                 self._gathered.clear()
+            self._rest()
+
+    @contextmanager
+    def touches(self, job_id: str) -> Iterator[Touches]:
+        touches = Touches()
+        touches.is_closed = self._is_closed
+        self._touches.setdefault(job_id, set()).add(touches)
+        self._watched.set()
+        try:
+            yield touches
+        finally:
+            self._touches[job_id].discard(touches)
+            if not self._touches[job_id]:
+                del self._touches[job_id]
             self._rest()
 
     async def wait_for_end(self, job_id: str, seconds: float, receive: Receive) -> Job | None:
@@ -217,7 +259,7 @@ class Feed:
         return None if job is None or job.is_purging else job
 
     def _rest(self) -> None:
-        if not self._topics and not self._hints:
+        if not self._topics and not self._hints and not self._touches:
             self._watched.clear()
 
     def close(self) -> None:
@@ -227,6 +269,8 @@ class Feed:
             topic.close()
         for hints in self._hints:
             hints.close()
+        for touches in chain.from_iterable(self._touches.values()):
+            touches.close()
 
     async def run(self) -> None:
         mark: int | None = None
@@ -237,6 +281,7 @@ class Feed:
             try:
                 mark = await self._store.wait_for_change(mark, LOOK)
                 cursor, touched = await self._store.changed_jobs(cursor)
+                self._touch(touched)
                 await self._look(touched)
                 await self._hint(touched)
                 is_away = False
@@ -246,8 +291,15 @@ class Feed:
                 is_away = True
                 for topic in self._topics.values():
                     topic.is_due = True  # this round may not have reached it
+                self._touch(None)
                 await asyncio.sleep(RETRY)
             await asyncio.sleep(PAUSE)
+
+    def _touch(self, touched: Collection[str] | None) -> None:
+        for job_id, waiting in self._touches.items():
+            if touched is None or job_id in touched:
+                for each in waiting:
+                    each.wake()
 
     async def _look(self, touched: Collection[str] | None) -> None:
         due = {

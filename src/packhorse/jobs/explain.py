@@ -185,39 +185,69 @@ async def past_durations(store: Store, pipeline: str) -> Past:
     return found
 
 
+class Standing(Struct, frozen=True):
+    """How a stage stands, as far as an estimate needs it."""
+
+    status: TaskStatus
+    is_done: bool
+    percent: float
+    began: float | None = None
+    """When its first task of this run started."""
+    ready_at: float | None = None
+    """When the last of its waiting tasks is or was due."""
+
+
+def standing(job: Job, name: str, reported: Reported) -> Standing:
+    stage = job.stage(name)
+    ready = [task.ready_at for task in stage.tasks or () if task.ready_at is not None]
+    return Standing(
+        job.stage_status(name),
+        stage.is_done,
+        stage_percent(job, name, reported),
+        min((task.started_at for task in job.tasks_of_run(name) if task.started_at), default=None),
+        max(ready) if ready and stage.status is TaskStatus.PENDING else None,
+    )
+
+
 def estimate_job(job: Job, reported: Reported, past: Past, now: float) -> Estimate:
     """The longest way through what is left of the graph."""
-    left = {plan.name: _left(job, plan, reported, past.get(plan.name, Counter()), now) for plan in job.plan.stages}
+    return estimate_stages(job, {name: standing(job, name, reported) for name in job.plan.index}, past, now)
+
+
+def estimate_stages(job: Job, stages: Mapping[str, Standing], past: Past, now: float) -> Estimate:
+    """Takes time by the number of stages, not of elements."""
+    left = {name: _left(each, past.get(name, Counter()), now) for name, each in stages.items()}
     runs = min((each.runs for each in left.values() if each.seconds), default=0)
     if job.status.is_terminal or job.stopping is not None:
         return Estimate(None, None, runs, left)
-    seconds = _longest_way(job, {name: each.seconds for name, each in left.items()}, now)
-    most = _longest_way(job, {name: each.most for name, each in left.items()}, now)
+    seconds = _longest_way(job, stages, {name: each.seconds for name, each in left.items()}, now)
+    most = _longest_way(job, stages, {name: each.most for name, each in left.items()}, now)
     return Estimate(seconds, most, runs, left)
 
 
-def _longest_way(job: Job, left: Mapping[str, float | None], now: float) -> float | None:
+def _longest_way(
+    job: Job, stages: Mapping[str, Standing], left: Mapping[str, float | None], now: float
+) -> float | None:
     """Seconds until the last stage ends, if each takes so long; None if that is unknown for one."""
     ends: dict[str, float | None] = {}
-    for plan, stage in zip(job.plan.stages, job.stages, strict=True):
+    for plan in job.plan.stages:
         begun = job.status is not Status.PENDING  # before, the wait for its time does not count
         needed = [ends[need.stage] for need in plan.needs]
-        ends[plan.name] = _end(stage, needed, left[plan.name], now, waits=begun)
+        ends[plan.name] = _end(stages[plan.name], needed, left[plan.name], now, waits=begun)
     last = _latest(list(ends.values()), now)
     return None if last is None else last - now
 
 
-def _left(job: Job, plan: StagePlan, reported: Reported, counts: Counter[int], now: float) -> StageEstimate:
-    runs, usual, slow = counts.total(), percentile(counts, 0.5), percentile(counts, MOST)
-    status = job.stage_status(plan.name)
-    if job.stage(plan.name).is_done:
+def _left(stage: Standing, counts: Counter[int], now: float) -> StageEstimate:
+    runs = counts.total()
+    usual, slow = (percentile(counts, 0.5), percentile(counts, MOST)) if runs else (None, None)
+    if stage.is_done:
         return StageEstimate(usual, 0.0, runs, 0.0)
-    if status.is_terminal:
+    if stage.status.is_terminal:
         return StageEstimate(usual, None, runs)
-    began = min((task.started_at for task in job.tasks_of_run(plan.name) if task.started_at), default=None)
-    if began is None or status is TaskStatus.PENDING:
+    if stage.began is None or stage.status is TaskStatus.PENDING:
         return StageEstimate(usual, usual, runs, slow)
-    passed, share = max(0.0, now - began), stage_percent(job, plan.name, reported)
+    passed, share = max(0.0, now - stage.began), stage.percent
     by_pace = passed * (100.0 - share) / share if share > 0 else None
     longer = Counter({number: count for number, count in counts.items() if number >= duration_bucket(passed)})
     median = percentile(longer, 0.5)  # of the runs that took longer; None if this is the slowest yet
@@ -229,13 +259,13 @@ def _left(job: Job, plan: StagePlan, reported: Reported, counts: Counter[int], n
 
 
 def _end(
-    stage: Stage, needed: Sequence[float | None], seconds: float | None, now: float, *, waits: bool
+    stage: Standing, needed: Sequence[float | None], seconds: float | None, now: float, *, waits: bool
 ) -> float | None:
     begins = _latest(needed, now)
     if begins is None or seconds is None:
         return None
-    if waits and stage.status is TaskStatus.PENDING:
-        begins = max([begins, *(task.ready_at for task in stage.tasks or () if task.ready_at is not None)])
+    if waits and stage.ready_at is not None:
+        begins = max(begins, stage.ready_at)
     return begins + seconds
 
 

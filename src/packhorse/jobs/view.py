@@ -30,7 +30,7 @@ from packhorse.schemas import jobs as job_schemas
 from packhorse.schemas.job_details import EstimateDocument, ReasonDocument, estimate_to_json, reason_to_json
 from packhorse.schemas.operations import PipelineDocument, pipeline_to_json
 from packhorse.schemas.progress import Reported, duration_ms, iso, job_percent
-from packhorse.store.base import Filter, Line, Store
+from packhorse.store.base import Filter, Line, Snapshot, Store
 
 LOG_WINDOW = 5000
 """Line numbers of a log that are read at once while lines are looked for."""
@@ -372,7 +372,7 @@ class JobPage(Struct, frozen=True):
     needs: Mapping[str, Sequence[str]]
     """For each stage, the stages it waits for."""
     destinations: Sequence[str]
-    """Where the caller could promote its files to."""
+    """Where somebody who may could promote its files to."""
 
 
 async def job_page(
@@ -386,6 +386,12 @@ async def job_page(
     job = access.job(caller, None if found is None else found.job, job_id)
     assert found is not None
     check_stage(job, stage)
+    return await compose_job_page(services, found)
+
+
+async def compose_job_page(services: Services, found: Snapshot) -> JobPage:
+    """The same for everybody who may see the job."""
+    job = found.job
     return JobPage(
         job,
         job_schemas.job_to_json(job, found.spec, found.results, found.progress),
@@ -398,13 +404,13 @@ async def job_page(
         files_by_stage(job, found.results),
         job_schemas.final_files(job, found.results),
         {plan.name: [need.stage for need in plan.needs] for plan in job.plan.stages},
-        destinations(services, caller, job, found.results),
+        _destinations(services, job, found.results),
     )
 
 
-def destinations(services: Services, caller: Caller, job: Job, results: job_schemas.Results) -> list[str]:
-    """The places to promote the result to; none if the caller may not, or there is nothing to promote."""
-    if "operate" not in caller.allowed or job.status is not Status.COMPLETED:
+def _destinations(services: Services, job: Job, results: job_schemas.Results) -> list[str]:
+    """The places to promote the result to; none if there is nothing to promote."""
+    if job.status is not Status.COMPLETED:
         return []
     return list(services.destinations) if any(each.files for each in results.values()) else []
 

@@ -3,7 +3,7 @@
 No `from __future__ import annotations` here and in the other schemas: it would lose `NotRequired` in a TypedDict.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import NotRequired, TypedDict
@@ -95,8 +95,9 @@ def position_to_json(job: Job, progress: Reported) -> PositionDocument:
     }
 
 
-def stages_to_json(job: Job, progress: Reported) -> dict[str, StageDocument]:
-    return {plan.name: _stage(job, plan.name, progress) for plan in job.plan.stages}
+def stages_to_json(job: Job, progress: Reported, names: Iterable[str] | None = None) -> dict[str, StageDocument]:
+    """Of these stages, or of all."""
+    return {name: _stage(job, name, progress) for name in (job.plan.index if names is None else names)}
 
 
 def timings_to_json(job: Job) -> dict[str, TimingDocument | None]:
@@ -125,7 +126,7 @@ def job_percent(job: Job, reported: Reported) -> float:
     total = done = 0.0
     for plan, stage in zip(job.plan.stages, job.stages, strict=True):
         total += plan.weight
-        done += plan.weight * _peak(job, plan, stage, reported)
+        done += plan.weight * stage_peak(job, plan, stage, reported)
     return min(SHORT, round(100.0 * done / total, 2))
 
 
@@ -141,7 +142,7 @@ def stage_percent(job: Job, name: str, reported: Reported) -> float:
         return 100.0
     done = 0.0
     for i, task in enumerate(tasks):
-        done += 1.0 if _is_left_out(stage, task) else _now(job, task, reported.get(TaskId(name, i)))
+        done += 1.0 if is_left_out(stage, task) else _now(job, task, reported.get(TaskId(name, i)))
     percent = round(100.0 * done / len(tasks), 2)
     return min(SHORT, percent) if stage.status in ENDED_SHORT else percent
 
@@ -154,7 +155,8 @@ def current_stage(job: Job) -> str | None:
     return left[0] if left else None
 
 
-def _peak(job: Job, plan: StagePlan, stage: Stage, reported: Reported) -> float:
+def stage_peak(job: Job, plan: StagePlan, stage: Stage, reported: Reported) -> float:
+    """0 to 1: by the highest progress that each task has reported."""
     if stage.reason is not None:
         return 1.0
     if stage.tasks is None:
@@ -164,14 +166,14 @@ def _peak(job: Job, plan: StagePlan, stage: Stage, reported: Reported) -> float:
     done = 0.0
     for i, task in enumerate(stage.tasks):
         report = reported.get(TaskId(plan.name, i))
-        if task.status is TaskStatus.COMPLETED or _is_left_out(stage, task):
+        if task.status is TaskStatus.COMPLETED or is_left_out(stage, task):
             done += 1.0
         elif report is not None and report.run == job.run:
             done += min(report.peak, 1.0)
     return done / len(stage.tasks)
 
 
-def _is_left_out(stage: Stage, task: Task) -> bool:
+def is_left_out(stage: Stage, task: Task) -> bool:
     """It was skipped on purpose, or failed where some may fail: nobody waits for it any more."""
     return task.status in LEFT_OUT and (task.is_settled or (stage.tolerates > 0 and task.status is TaskStatus.FAILED))
 
@@ -179,9 +181,14 @@ def _is_left_out(stage: Stage, task: Task) -> bool:
 def _now(job: Job, task: Task, report: Progress | None) -> float:
     if task.status is TaskStatus.COMPLETED:
         return 1.0
-    if report is None or report.run != job.run or not report.total or task.status is TaskStatus.PENDING:
+    if report is None or report.run != job.run or task.status is TaskStatus.PENDING:
         return 0.0
-    return min(1.0, max(0.0, report.current / report.total))
+    return report_share(report)
+
+
+def report_share(report: Progress) -> float:
+    """0 to 1: how far an attempt says that it is."""
+    return min(1.0, max(0.0, report.current / report.total)) if report.total else 0.0
 
 
 def _stage(job: Job, name: str, progress: Reported) -> StageDocument:

@@ -88,7 +88,7 @@ def environment() -> Environment:
 def render_page(request: Page, template: str, *, status: int = 200, **told: Any) -> Response[bytes]:
     """The template with its values; ``url`` makes addresses of this site, ``may`` says what the viewer may do."""
     who: Caller | None = request.scope["state"].get("caller")
-    allowed = frozenset[str]() if who is None else who.allowed | {SHARED} if who.is_operator else who.allowed
+    allowed = allowed_on(who)
     said_cookie = cookie_name(SAID, request.scope)
     said = cookie_value(request.scope, said_cookie)
     page = environment().get_template(template)
@@ -111,9 +111,18 @@ def render_page(request: Page, template: str, *, status: int = 200, **told: Any)
 
 
 def _url(request: Page, path: str, /, **query: Any) -> str:
-    """An address of this site; without what is not said."""
+    return address_of(request.scope.get("root_path", ""), path, **query)
+
+
+def address_of(root: str, path: str, /, **query: Any) -> str:
+    """An address of the site that is mounted there; without what is not said."""
     given = {name: value for name, value in query.items() if value not in (None, "")}
-    return quote(f"{request.scope.get('root_path', '')}{path}") + (f"?{urlencode(given)}" if given else "")
+    return quote(f"{root}{path}") + (f"?{urlencode(given)}" if given else "")
+
+
+def allowed_on(who: Caller | None) -> frozenset[str]:
+    """What a page asks ``may`` about."""
+    return frozenset() if who is None else who.allowed | {SHARED} if who.is_operator else who.allowed
 
 
 def _here(request: Page) -> str:

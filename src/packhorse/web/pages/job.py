@@ -17,7 +17,7 @@ from packhorse.core.models import Artifact, Job
 from packhorse.errors import InvalidInput, PackhorseError
 from packhorse.http.requests import MaybeNumber
 from packhorse.jobs import actions, keys, view
-from packhorse.jobs.view import LogQuery
+from packhorse.jobs.view import JobPage, LogQuery
 from packhorse.plurals import counted
 from packhorse.schemas.job_details import line_to_json
 from packhorse.web.forms import form
@@ -81,22 +81,13 @@ async def _job_page(
         before = lines.before if lines.line is None else lines.line + LINES // 2
         read, earlier = await view.find_lines(services, stored, lines.wanted, before=before, limit=LINES)
         shown = [line_to_json(each) for each in read]
-    line = widgets.timeline(
-        job, found.events, found.needs, datetime.now(UTC), _times(stored, is_cut=job["last_event"] > EVENTS)
-    )
-    grids = {name: stages.grid(name, text) for name, text in stages.cells(stored).items() if text}
     return render_page(
         request,
         "job.html",
         status=status,
-        job=job,
-        is_active=job["status"] not in ENDED,
-        reasons=[each for each in found.reasons if each["code"] not in _hidden(stored)],
-        estimate=found.estimate,
-        line=line,
+        **describe(found, datetime.now(UTC)),
         graph=stages.graph(stored.plan),
-        grids=grids,
-        failed={name: _failed(each.letters) for name, each in grids.items()},
+        has_elements=any(plan.over is not None for plan in stored.plan.stages),
         shape=stages.shape(job),
         lines=shown,
         earlier=earlier,
@@ -104,26 +95,43 @@ async def _job_page(
         last_line=max([found.last_line, *(each["n"] for each in shown)]),  # a search reads after the rest
         chosen=lines.chosen,
         events=[widgets.event_text(each) for each in reversed(found.events[-LISTED:])],
-        drawn=widgets.usage_plots(found.series, line.rows, job["started_at"], job["completed_at"]),
-        files=[_group(name, made) for name, made in found.files.items()],
-        final=[widgets.file_preview(each) for each in found.final[:FINAL]],
-        final_count=len(found.final),
-        final_size=sum(each.file.size for each in found.final),
         parameters=widgets.readable(job["parameters"]),
-        result=widgets.readable(job["result"]) if job["result"] is not None else None,
         metadata=widgets.readable(job["metadata"]) if job["metadata"] else None,
         commands=widgets.commands(job, str(request.base_url).rstrip("/"), has_keys=bool(caller.key_id)),
-        places=found.destinations,
         refused=refused,
-        partial=widgets.partial_text(job["partial"]),
-        failed_elements=FAILED_ELEMENTS,
-        letters=stages.LETTERS,
-        stage_text=stages.stage_text,
-        skip_text=stages.skip_text,
-        node_text=stages.node_text,
-        element_counts=stages.element_counts,
-        pack=stages.pack,
     )
+
+
+def describe(found: JobPage, now: datetime) -> dict[str, Any]:
+    """What the parts of the page need that change with the job. The same for everybody who may see it."""
+    job, stored = found.job, found.stored
+    is_cut = job["last_event"] > EVENTS
+    line = widgets.timeline(job, found.events, found.needs, now, _times(stored, is_cut=is_cut))
+    grids = {name: stages.grid(name, text) for name, text in stages.cells(stored).items() if text}
+    return {
+        "job": job,
+        "is_active": job["status"] not in ENDED,
+        "reasons": [each for each in found.reasons if each["code"] not in _hidden(stored)],
+        "estimate": found.estimate,
+        "line": line,
+        "grids": grids,
+        "failed": {name: _failed(each.letters) for name, each in grids.items()},
+        "drawn": widgets.usage_plots(found.series, line.rows, job["started_at"], job["completed_at"]),
+        "files": [_group(name, made) for name, made in found.files.items()],
+        "final": [widgets.file_preview(each) for each in found.final[:FINAL]],
+        "final_count": len(found.final),
+        "final_size": sum(each.file.size for each in found.final),
+        "result": widgets.readable(job["result"]) if job["result"] is not None else None,
+        "places": found.destinations,
+        "partial": widgets.partial_text(job["partial"]),
+        "failed_elements": FAILED_ELEMENTS,
+        "letters": stages.LETTERS,
+        "stage_text": stages.stage_text,
+        "skip_text": stages.skip_text,
+        "node_text": stages.node_text,
+        "element_counts": stages.element_counts,
+        "pack": stages.pack,
+    }
 
 
 def _hidden(job: Job) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ from packhorse.jobs.view import LogQuery
 from packhorse.schemas import job_details
 from packhorse.schemas.progress import iso
 from packhorse.web import broadcast
-from packhorse.web.render import HEADERS, Page, as_json, render_page, services_and_caller
+from packhorse.web.render import HEADERS, Page, allowed_on, as_json, render_page, services_and_caller
+from packhorse.web.sections import Rights
 from packhorse.web.widgets import job as widgets
 
 PAGE = 5000  # lines of the whole log asked for at a time
@@ -118,12 +119,13 @@ async def all_files(request: Page, job_id: FromPath[str], stage: FromQuery[str] 
 
 
 @get("/jobs/{job_id:str}/live", scope="read", include_in_schema=False)
-async def live(request: Page, job_id: FromPath[str], log_after: Number = 0) -> ASGIApp:
-    """What changes, as server-sent events: `state` first, then `delta`, then `end`."""
+async def live(request: Page, job_id: FromPath[str], log_after: Number = 0, shape: FromQuery[str] = "") -> ASGIApp:
+    """What changes, as server-sent events: `state` first, then `delta` and `parts`, then `end`."""
     services, caller = services_and_caller(request)
     await services.job(caller, job_id)
     services.streams.check(caller)
-    pieces = services.streams.count(caller, broadcast.frames(services, job_id, log_after))
+    rights = Rights(request.scope.get("root_path", ""), allowed_on(caller))
+    pieces = services.streams.count(caller, broadcast.frames(services, job_id, rights, log_after, shape))
     return Streamed(pieces, EVENT_HEADERS, ended=services.key_end(caller))
 
 

@@ -1,18 +1,19 @@
-// The page of a job: takes over what has changed, and asks for itself again only when a stage or the job begins or ends.
+// The page of a job: takes over what has changed. It asks for itself again only if the connection was lost, or while somebody reads the list of events.
 import { changeCells, setCells, startGrids } from "./elements.js";
 import { addLines, lastLine, startLog } from "./joblog.js";
-import { refresh } from "./live.js";
+import { morph, refresh } from "./live.js";
 import { showFirst } from "./previews.js";
-import { startTimeline } from "./timeline.js";
+import { moveTimeline, startTimeline } from "./timeline.js";
 
 const LONGEST = 15000; // ms between tries to reach a server that is away
-const STEADY = 10000; // ms after which a job that waits is looked at: its place in a queue moves without an event of its own
+const SILENT = 40000; // ms without a word, not even a ping: the connection is dead, although nobody has noticed
 const LAST = 4000; // ms for the last lines of a job that the page already shows as ended
 const link = document.getElementById("link");
 const NODE = 1.94; // pixels of a node's bar per percent
 let source = null;
 let wait = 1000;
-let shape = null; // of the job, as the stream has told it
+let areEventsOld = false;
+let watch = 0;
 
 function place() { return document.getElementById("job"); }
 
@@ -21,15 +22,28 @@ if (document.querySelector("#job > .error[role=alert]")) history.replaceState(nu
 function start() {
   const address = place()?.dataset.live;
   if (source || !address) return;
-  source = new EventSource(`${address}?log_after=${lastLine()}`);
+  source = new EventSource(`${address}?${new URLSearchParams({ log_after: lastLine(), shape: place().dataset.shape })}`);
   source.addEventListener("open", () => { link.hidden = true; wait = 1000; });
   source.addEventListener("error", lost);
-  source.addEventListener("state", (event) => take(JSON.parse(event.data), setCells));
-  source.addEventListener("delta", (event) => take(JSON.parse(event.data), changeCells));
-  source.addEventListener("end", () => { stop(); refresh(); });
+  hear("ping", () => {});
+  hear("state", (told) => take(told, setCells));
+  hear("delta", (told) => take(told, changeCells));
+  hear("parts", takeParts);
+  hear("end", () => { stop(); delete place().dataset.live; begin(); });
+  expectMore();
+}
+
+function hear(type, act) {
+  source.addEventListener(type, (event) => { expectMore(); act(JSON.parse(event.data)); });
+}
+
+function expectMore() {
+  clearTimeout(watch);
+  watch = setTimeout(lost, SILENT);
 }
 
 function stop() {
+  clearTimeout(watch);
   source?.close();
   source = null;
 }
@@ -37,15 +51,39 @@ function stop() {
 function take(told, cells) {
   if (told.progress !== undefined) percent(told.progress);
   if (told.left !== undefined) put(document.getElementById("left"), told.left);
-  for (const [name, [progress, text, node]] of Object.entries(told.stages ?? {})) stage(name, progress, text, node);
+  for (const [name, [progress, text, node, status]] of Object.entries(told.stages ?? {})) stage(name, progress, text, node, status);
   for (const [name, changes] of Object.entries(told.cells ?? {})) cells(name, changes);
   if (told.lines) addLines(told.lines, told.gap);
-  if (told.shape) { shape = told.shape; compare(); }
 }
 
-// The page is fetched again when stages or the job have begun or ended since it was made.
-function compare() {
-  if (shape && shape !== place().dataset.shape) refresh();
+// Stages or the job have begun or ended: the parts of the page that this changes, and rows of the table of stages.
+function takeParts({ shape, title, begin: since, seconds, parts, rows }) {
+  const suffix = document.title.slice(document.title.lastIndexOf(" · "));
+  document.title = `${title}${suffix}`;
+  place().dataset.shape = shape;
+  for (const [name, text] of Object.entries(parts)) {
+    const part = document.querySelector(`[data-part="${name}"]`);
+    if (part) morph(part, parsed(`<div data-part="${name}">${text}</div>`, "[data-part]"));
+  }
+  for (const [name, text] of Object.entries(rows)) {
+    const row = document.getElementById(`stage-${name}`);
+    if (row) morph(row, parsed(`<table><tbody>${text}</tbody></table>`, "tr"));
+  }
+  moveTimeline(since, seconds);
+  begin();
+  areEventsOld = true;
+  showEvents();
+}
+
+function parsed(text, selector) {
+  return new DOMParser().parseFromString(text, "text/html").querySelector(selector);
+}
+
+// The list of events is long and rarely read, so it is not sent to everybody.
+function showEvents() {
+  if (!areEventsOld || !document.getElementById("events")?.open) return;
+  areEventsOld = false;
+  refresh();
 }
 
 function percent(progress) {
@@ -55,7 +93,7 @@ function percent(progress) {
   put(document.getElementById("percent"), `${Math.floor(progress)} %`);
 }
 
-function stage(name, progress, text, node) {
+function stage(name, progress, text, node, status) {
   const row = document.getElementById(`stage-${name}`);
   if (row) {
     row.querySelector("progress").value = progress;
@@ -64,6 +102,8 @@ function stage(name, progress, text, node) {
   const shown = document.querySelector(`.graph [data-node="${CSS.escape(name)}"]`);
   if (!shown) return;
   put(shown.querySelector(".under"), node);
+  shown.setAttribute("class", `node is-${status}`);
+  for (const edge of document.querySelectorAll(`.graph [data-from="${CSS.escape(name)}"]`)) edge.setAttribute("class", `edge is-${status}`);
   shown.querySelector(".done").setAttribute("width", (NODE * progress).toFixed(1));
 }
 
@@ -97,8 +137,7 @@ function begin() {
 }
 
 document.addEventListener("refreshed", () => { begin(); start(); expectEnd(); });
-document.addEventListener("visibilitychange", () => { if (!document.hidden && place()?.dataset.live) refresh(); });
-setInterval(() => { if (!document.hidden && document.querySelector("#job[data-live] .reasons")) refresh(); }, STEADY);
+document.getElementById("events")?.addEventListener("toggle", showEvents);
 addEventListener("pagehide", stop);
 addEventListener("pageshow", start);
 startLog([...document.querySelectorAll("[data-elements]")].map((each) => each.dataset.elements));

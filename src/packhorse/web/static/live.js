@@ -29,6 +29,11 @@ export async function refresh() {
 }
 
 function take(old, fresh) {
+  morph(old, fresh);
+  document.dispatchEvent(new CustomEvent("refreshed"));
+}
+
+export function morph(old, fresh) {
   Idiomorph.morph(old, fresh, {
     ignoreActiveValue: true,
     callbacks: {
@@ -39,7 +44,6 @@ function take(old, fresh) {
           (["checked", "value", "selected"].includes(name) && node.matches("input, option"))),
     },
   });
-  document.dispatchEvent(new CustomEvent("refreshed"));
 }
 
 export function follow(address) {

@@ -7,7 +7,6 @@ const LEAST = 5; // pixels that count as a drag
 const SPACE = "http://www.w3.org/2000/svg";
 let zoom = null; // [from, to] in seconds
 let drag = null;
-let shown = 0; // seconds of the run that are drawn
 
 function table() { return document.getElementById("timeline"); }
 
@@ -22,7 +21,15 @@ export function startTimeline() {
   const place = table();
   if (!place) return;
   place.dataset.ahead = Date.parse(document.querySelector("main").dataset.now) - Date.now();
-  shown = Number(place.dataset.seconds);
+  draw();
+}
+
+// The run began then, and has taken so long; rows that have changed are drawn up to now.
+export function moveTimeline(begin, taken) {
+  const place = table();
+  if (!place) return;
+  place.dataset.begin = begin;
+  place.dataset.seconds = taken;
   draw();
 }
 
@@ -31,12 +38,13 @@ function grow() {
   const now = seconds();
   for (const svg of document.querySelectorAll("#timeline svg[data-peak]")) {
     const running = runningOf(svg.closest("tr").dataset.stage);
-    if (!running || now <= shown) continue;
+    const drawn = Number(svg.dataset.drawn);
+    svg.dataset.drawn = Math.max(drawn, now);
+    if (!running || now <= drawn) continue;
     const height = Math.min(10, 9 * running / Number(svg.dataset.peak));
     const bar = svg.appendChild(document.createElementNS(SPACE, "rect"));
-    for (const [name, value] of Object.entries({ class: "span is-run", x: shown, width: now - shown, y: 10 - height, height })) bar.setAttribute(name, value);
+    for (const [name, value] of Object.entries({ class: "span is-run", x: drawn, width: now - drawn, y: 10 - height, height })) bar.setAttribute(name, value);
   }
-  shown = Math.max(shown, now);
 }
 
 function draw() {
@@ -44,6 +52,10 @@ function draw() {
   for (const svg of document.querySelectorAll("#timeline svg.zoomed")) {
     svg.setAttribute("viewBox", `${from} 0 ${Math.max(0.001, to - from)} 10`);
     for (const live of svg.querySelectorAll(".is-live")) live.setAttribute("width", Math.max(0, seconds() - Number(live.getAttribute("x"))));
+  }
+  for (const each of document.querySelectorAll("#timeline [data-since]")) {
+    const taken = Math.max(0, seconds() - Number(each.dataset.since));
+    each.textContent = told(taken < 1 ? taken : Math.round(taken));
   }
   const axis = document.querySelector("#timeline .axis");
   const marks = [];

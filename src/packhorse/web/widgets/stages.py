@@ -64,19 +64,6 @@ def pack(text: str) -> str:
     return "".join(f"{len(list(run))}{letter}" for letter, run in itertools.groupby(text))
 
 
-def changed_cells(old: str, new: str) -> list[tuple[int, str]]:
-    """From which element on which letters stand now. Both have the same length."""
-    found: list[tuple[int, str]] = []
-    for at, (before, after) in enumerate(zip(old, new, strict=True)):
-        if before == after:
-            continue
-        if found and found[-1][0] + len(found[-1][1]) == at:
-            found[-1] = found[-1][0], found[-1][1] + after
-        else:
-            found.append((at, after))
-    return found
-
-
 DONE = 100.0
 
 
