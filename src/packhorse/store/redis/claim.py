@@ -27,7 +27,7 @@ from packhorse.store.redis.client import Link, ServerClock
 from packhorse.store.redis.commit import MANY, pack_change
 from packhorse.store.redis.rows import FIELDS, jobs_from
 from packhorse.store.redis.session import Member, Writer, pack, pack_effects
-from packhorse.store.rows import Plans
+from packhorse.store.redis.starts import Known as KnownPlans
 
 RESERVED = 5.0
 """Seconds in which a claimer has decided and committed, or is taken for dead."""
@@ -89,7 +89,7 @@ class Known:
 
 
 class Claimer:
-    def __init__(self, link: Link, clock: ServerClock, writer: Writer, plans: Plans) -> None:
+    def __init__(self, link: Link, clock: ServerClock, writer: Writer, plans: KnownPlans) -> None:
         self._link = link
         self._clock = clock
         self._writer = writer
@@ -156,7 +156,7 @@ class Claimer:
         sent = time.monotonic()
         at, found, rows = await self._link.run(
             "claim", self._clock.argument(), RESERVED, BATCH, pack([list(lists), packed]), self._writer.name,
-            json.VERSION, *FIELDS, "spec",
+            json.VERSION, *FIELDS, "spec", "lineage", "start",
         )  # fmt: skip
         self._clock.learn(float(at), sent)
         by_job = {rows[i].decode(): rows[i + 1] for i in range(0, len(rows), 2)}

@@ -19,8 +19,7 @@ from packhorse.store.counters import Usage, refuse_usage
 from packhorse.store.limits import MISSING
 from packhorse.store.redis import keys, rows
 from packhorse.store.redis.session import Member, Session, pack_member
-from packhorse.store.redis.starts import pack_start
-from packhorse.store.rows import Plans
+from packhorse.store.redis.starts import Known, Template, pack_start
 
 NET = 7 * 86_400
 """Seconds after its purge time at which the server itself drops an ended job, should no worker ever come back."""
@@ -79,7 +78,7 @@ class CommitStore(Session):
         self, changes: Sequence[Change], answers: Mapping[int, object], lacking: Sequence[int]
     ) -> dict[int, object]:
         """The server has lost plans that we had put there: bring them along, and what was refused behind them."""
-        self._plans.stored.clear()
+        self._plans.forget()
         jobs = {changes[n].after.id for n in lacking}
         again = [n for n, answer in answers.items() if changes[n].after.id in jobs and answer]
         members = [pack_change(changes[n], self._plans) for n in again]
@@ -92,7 +91,7 @@ def _unwritable(error: Exception) -> StoreError:
     return found
 
 
-def pack_change(change: Change, plans: Plans, reservation: str | None = None) -> Member:
+def pack_change(change: Change, known: Known, reservation: str | None = None) -> Member:
     """The change, packed. Raises what is wrong with it: nothing of it has been sent then."""
     before, job = change.before, change.after
     if not job.id:
@@ -101,7 +100,7 @@ def pack_change(change: Change, plans: Plans, reservation: str | None = None) ->
     if before is None:
         assert job.plan.fingerprint, "a plan without a fingerprint would be taken for another one"
         plan = job.plan.fingerprint
-        body = "" if plan in plans.stored else json.encode(job.plan).decode()
+        body = "" if plan in known.stored else json.encode(job.plan).decode()
     else:
         version = f"{before.version} {before.lineage}"
         turn = "1" if before.status.is_terminal or job.status.is_terminal else ""
@@ -112,17 +111,22 @@ def pack_change(change: Change, plans: Plans, reservation: str | None = None) ->
         else:
             words += _guard(guard, job)
     words.append(0)
-    _pack_effects(change, words)
+    template = _pack_effects(change, words)
+    if template is not None and not known.is_sent(template):
+        words += (3, "template", template.name, template.body)
     if body:
         pairs = [text for stage in job.plan.stages for text in (stage.queue, stage.kind)]
         words += (1 + len(pairs), "kinds", *pairs)
     return pack_member(job.id, words, is_own=is_own_work(change))
 
 
-def _pack_effects(change: Change, words: Words) -> None:
-    """The record first: where the server cannot take more, it is refused before anything else was written."""
+def _pack_effects(change: Change, words: Words) -> Template | None:
+    """The record first: where the server cannot take more, it is refused before anything else was written.
+
+    Returns the template that a start of the job refers to.
+    """
     before, job = change.before, change.after
-    _record(change, words)
+    template = _record(change, words)
     _places(before, job, words)
     for effect in change.effects:
         if (pack := PACKERS.get(type(effect))) is not None:
@@ -131,6 +135,7 @@ def _pack_effects(change: Change, words: Words) -> None:
     if before is not None:
         _show_stages(before, job, words)
         _limit(before, job, words)
+    return template
 
 
 def _refusal(outcome: Any, change: Change) -> PackhorseError | None:
@@ -199,8 +204,9 @@ def _guard(guard: Guard, job: Job) -> tuple[Any, ...]:
             return (4, "record_is", *ref, str(stamp))
 
 
-def _record(change: Change, words: Words) -> None:
+def _record(change: Change, words: Words) -> Template | None:
     before, job = change.before, change.after
+    template: Template | None = None
     beside: list[str] = []
     """Fields about what is kept beside the state. Those that begin with has_ name keys of their own."""
     for effect in change.effects:
@@ -218,14 +224,16 @@ def _record(change: Change, words: Words) -> None:
     if len(due) == 1:
         state = new[-1] if before is None else new[3]
         if (start := pack_start(job, due[0], state, _pack_effects)) is not None:
-            beside += ("start", start)
+            text, template = start
+            beside += ("start", text)
     if before is None:
         user, pair = keys.user(job.tenant, job.user), keys.pair(job.tenant, job.plan.pipeline)
         words += (3 + len(new) + len(beside), "create", user, pair, *new, *beside)
-        return
+        return template
     words += (1 + len(new) + len(beside), "write", *new, *beside)
     if gone:
         words += (1 + len(gone), "clear", *gone)
+    return template
 
 
 def _places(before: Job | None, job: Job, words: Words) -> None:

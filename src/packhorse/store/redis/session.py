@@ -17,7 +17,7 @@ from packhorse.errors import StoreError, StoreUnavailable
 from packhorse.settings import REDIS_PREFIX
 from packhorse.store.batching import Group
 from packhorse.store.redis.client import Address, Link, ServerClock, address
-from packhorse.store.rows import Plans
+from packhorse.store.redis.starts import Known
 
 LANES = 2
 """Scripts that run at once: one is packed here while the server runs another. Callers are not ordered by them."""
@@ -153,7 +153,7 @@ class Session:
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         self.now = ServerClock(clock)
         self._link = Link(address)
-        self._plans = Plans()
+        self._plans = Known()
         self._write = Writer(self._link, self.now)
         self._closing: list[Callable[[], Awaitable[None]]] = [self._write.close]
         """What has to be done before the link is closed, in this order."""

@@ -1,16 +1,20 @@
 """Starts prepared when a task is queued, so that a claim can start a batch in one script.
 
-The field `start` of a job is JSON: version of the state, entry, what it is based on, deadline and time limit of the
-run, then the effects of the start as lua/effects.lua reads them. A word that depends on what is known only when the
-task starts is a list of its parts, with a number for the token, worker, time, lineage, deadline or lease.
+A prepared start is JSON: version of the state, entry, what it is based on, deadline and time limit of the run, then the
+effects of the start as lua/effects.lua reads them. A word that depends on what is known only when the task starts is a
+list of its parts, with the number of a gap for the token, worker, time, lineage, deadline or lease.
+
+The field `start` of a job is such JSON. New jobs of one plan start alike, so theirs is in the hash `starts`, once, with
+further gaps for what differs between them; their field has its name there and what fills these gaps.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,14 +22,19 @@ from packhorse.core import json, lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job, Stage, TaskId
 from packhorse.store.redis import keys
+from packhorse.store.rows import Plans
 
-Pack = Callable[[Change, list[Any]], None]
+Pack = Callable[[Change, list[Any]], object]
 Word = str | int | list[str | int]
 
 MOST = 16_384
 """Bytes of the state of a job whose start is prepared. It holds the state once more, and the server reads all of it."""
+FRESH = 10.0
+"""Seconds after which a template is sent again, with the next job. A server may have lost it in a power cut, and then
+each start is decided by its worker."""
 
-_KNOWN_LATER = (
+_JOB, _READY, _TENANT = "\1job", 5_555_555_555_555.125, "\1tenant"
+_GAPS = (
     lifecycle.TOKEN,
     lifecycle.WORKER,
     str(lifecycle.NOW),
@@ -33,69 +42,112 @@ _KNOWN_LATER = (
     str(lifecycle.RUN_UNTIL),
     str(lifecycle.SECONDS),
 )
-_NUMBERS: dict[str, int] = {}
-for _n, _text in enumerate(_KNOWN_LATER, 1):
-    _NUMBERS[_text] = _NUMBERS[json.encode(_text).decode()[1:-1]] = _n
-_OPEN = re.compile("({})".format("|".join(re.escape(text) for text in _NUMBERS)))
-
-_JOB, _BASIS, _DEADLINE, _READY = "\1job", "\1basis", "\1deadline", 5_555_555_555_555.125
-_SLOTS = [json.encode(text).decode().strip('"') for text in (_JOB, _BASIS, _DEADLINE, _READY)]
-_FILL = re.compile("({})".format("|".join(re.escape(text) for text in _SLOTS)))
-_fresh: dict[tuple[str, str, TaskId], list[str | int]] = {}
-"""The starts of new jobs by plan, tenant and task: text, with a slot's number for each place that differs by job."""
+_GAPS_OF_NEW_JOBS = (*_GAPS, _JOB, str(_READY), keys.tenant(_TENANT))
 
 
-def pack_start(job: Job, at: TaskId, state: str, pack: Pack) -> str | None:
+class _Opener:
+    """Finds in a word what is not known yet."""
+
+    def __init__(self, gaps: tuple[str, ...]) -> None:
+        self.numbers: dict[str, int] = {}
+        for n, text in enumerate(gaps, 1):
+            self.numbers[text] = self.numbers[json.encode(text).decode()[1:-1]] = n
+        self.pattern = re.compile("({})".format("|".join(re.escape(text) for text in self.numbers)))
+
+    def open(self, word: Any) -> Word:
+        if type(word) is not str:
+            return int(word)
+        if (number := self.numbers.get(word)) is not None:
+            return [number]
+        parts = self.pattern.split(word)
+        if len(parts) == 1:
+            return word
+        return [self.numbers[part] if n % 2 else part for n, part in enumerate(parts)]
+
+
+_opener, _opener_of_new_jobs = _Opener(_GAPS), _Opener(_GAPS_OF_NEW_JOBS)
+
+
+class Template(NamedTuple):
+    """The start of the new jobs of a plan."""
+
+    name: str
+    body: str
+
+
+class Known(Plans):
+    """The plans and templates that the server is known to have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sent: dict[str, float] = {}
+
+    def forget(self) -> None:
+        """The server has lost them."""
+        self.stored.clear()
+        self._sent.clear()
+
+    def is_sent(self, template: Template) -> bool:
+        """Whether the template was sent a moment ago; if not, it has to be sent now."""
+        now = time.monotonic()
+        if now < self._sent.get(template.name, 0.0):
+            return True
+        self._sent[template.name] = now + FRESH
+        return False
+
+
+_templates: dict[tuple[str, TaskId], Template | None] = {}
+
+
+def pack_start(job: Job, at: TaskId, state: str, pack: Pack) -> tuple[str, Template | None] | None:
     """The start of a task that has just become due, as the claim's script makes it; None: decide it when it is claimed.
 
     ``state`` is the text of the job's state, ``pack`` appends the effects of a change.
     """
     tasks = job.stage(at.stage).tasks or ()
-    if len(tasks) != 1 or len(state) > MOST or _OPEN.search(state) is not None:
+    if len(tasks) != 1 or len(state) > MOST:
+        return None
+    is_new = job.version == 1 and job.events == 1
+    if is_new and not (tasks[0].delay or job.webhooks or job.firing or job.counted is not None):
+        key = job.plan.fingerprint, at
+        if key not in _templates:
+            if len(_templates) >= keys.CACHED:
+                _templates.clear()
+            _templates[key] = _template(job, at, pack)
+        if (template := _templates[key]) is not None:
+            deadline = job.not_before + job.plan.deadline
+            text = f"{template.name} {deadline!r} {tasks[0].ready_at!r} {keys.tenant(job.tenant)}"
+            return text, template
+    if _opener.pattern.search(state) is not None:
         return None
     basis = hashlib.sha1(f"{job.version} {state}".encode(), usedforsecurity=False).hexdigest()
-    if job.version != 1 or job.events != 1 or tasks[0].delay or job.webhooks or job.firing or job.counted is not None:
-        return _start(job, at, basis, pack)
-    key = job.plan.fingerprint, job.tenant, at
-    if (template := _fresh.get(key)) is None:
-        if len(_fresh) >= keys.CACHED:
-            _fresh.clear()
-        template = _fresh[key] = _template(job, at, pack)
-    ready_at, deadline = tasks[0].ready_at, job.not_before + job.plan.deadline
-    slots = (job.id, basis, repr(deadline), repr(ready_at))
-    return "".join([part if isinstance(part, str) else slots[part] for part in template])
+    start = _start(job, at, basis, pack, _opener)
+    return None if start is None else (start, None)
 
 
-def _template(job: Job, at: TaskId, pack: Pack) -> list[str | int]:
-    """A new job's start depends on nothing but its plan, its tenant, and what is in the slots."""
+def _template(job: Job, at: TaskId, pack: Pack) -> Template | None:
+    """A new job's start depends on nothing but its plan and what is in the gaps."""
     i = job.plan.index[at.stage]
     [task] = job.stages[i].tasks or ()
     stages = (*job.stages[:i], Stage((replace(task, ready_at=_READY),)), *job.stages[i + 1 :])
-    text = _start(replace(job, id=_JOB, stages=stages), at, _BASIS, pack, _DEADLINE)
-    assert text is not None
-    return [_SLOTS.index(part) if n % 2 else part for n, part in enumerate(_FILL.split(text))]
+    like = replace(job, id=_JOB, tenant=_TENANT, user="", slot=None, stages=stages)
+    body = _start(like, at, "", pack, _opener_of_new_jobs)
+    if body is None:
+        return None
+    return Template(hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest()[:16], body)
 
 
-def _start(job: Job, at: TaskId, basis: str, pack: Pack, deadline: str = "") -> str | None:
-    """``basis`` says what the job must still be like. The state has the lineage: one of another history is another."""
+def _start(job: Job, at: TaskId, basis: str, pack: Pack, opener: _Opener) -> str | None:
+    """``basis`` says what the job must still be like. The state has the lineage: one of another history is another.
+
+    It is empty in a template, for it holds only for a job of which nothing has changed.
+    """
     prepared = lifecycle.prepare(job, at)
     if prepared is None:
         return None
     effects: list[Any] = []
     pack(prepared.change, effects)
     limit = "" if prepared.limit is None else repr(prepared.limit)
-    head = [json.VERSION, keys.entry(job.id, at), basis, deadline or repr(prepared.deadline), limit]
-    return json.encode([*head, *[_open(word) for word in effects]]).decode()
-
-
-def _open(word: Any) -> Word:
-    if type(word) is not str:
-        return int(word)
-    if (number := _NUMBERS.get(word)) is not None:
-        return [number]
-    if word[:1] not in ("[", "{"):  # everything else that depends on them is JSON
-        return word
-    parts = _OPEN.split(word)
-    if len(parts) == 1:
-        return word
-    return [_NUMBERS[part] if n % 2 else part for n, part in enumerate(parts)]
+    entry, deadline = opener.open(keys.entry(job.id, at)), repr(prepared.deadline) if basis else ""
+    head = [json.VERSION, entry, basis, deadline, limit]
+    return json.encode([*head, *[opener.open(word) for word in effects]]).decode()

@@ -6,11 +6,12 @@ claim: start what is most urgent, or reserve it for the few seconds in which the
   ARGV[4] (msgpack) {lists of kinds, asks}, an ask being {token of its reservations, which list, start, queue, limit, queue,
           limit ...}; start is {} if the caller decides about everything, or {worker, seconds of a lease, token, token ...}
   ARGV[5] whose work it is                        ARGV[6] version of the state that the caller understands
-  ARGV[7..] the fields of a job to be read
+  ARGV[7..] the fields of a job to be read, lineage and start the last of them
   returns the time, per ask its entries as {queue, kind, rank, entry, token} flat, the token '' for what is only reserved, and
-          the jobs as {job, fields} flat, as they are now
+          the jobs as {job, fields} flat, as they are now, without the last two
 
-A start is made here if the lifecycle has prepared it for the job as it is (field `start`, see store/redis/starts.py).
+A start is made here if the lifecycle has prepared it for the job as it is (field `start` of the job, and hash `starts`: see
+store/redis/starts.py).
 
 First it does what nobody else does: a reservation whose claimer never came back is undone, uncounted, and what was delayed
 becomes ready. Both in bounded steps; the next claim goes on.
@@ -66,35 +67,134 @@ end
 local at = ARGV[1]
 if at == '' then at = (string.gsub(string.gsub(instant(now), '0+$', ''), '%.$', '.0')) end
 
-local WORKER = 2  -- as in store/redis/starts.py
+-- What the script reads of a job: once, and what it writes of it is put there, too.
+local FIELDS, field = #ARGV - 6, {}
+for i = 1, FIELDS do field[ARGV[6 + i]] = i end
+local VERSION, LINEAGE, UPDATED, STATE, START = field.version, field.lineage, field.updated_at, field.state, field.start
+local rows = {}
 
--- The start that was prepared for this entry, if the job is still as it was then, with what nobody knew in its places.
-local function prepared(job, entry, by, token)
-  local row = call('HMGET', P .. 'job:' .. job, 'version', 'lineage', 'state', 'start')
-  if not (row[1] and row[3] and row[4]) then return end
-  local start = cjson.decode(row[4])
-  local schema, of, basis, deadline, limit = unpack(start, 1, 5)
-  if schema > newest or of ~= entry or basis ~= redis.sha1hex(row[1] .. ' ' .. row[3]) then return end
-  if limit ~= '' and now + tonumber(limit) <= tonumber(deadline) then deadline = exact(now + tonumber(limit)) end
-  local lineage = tonumber(string.sub(redis.sha1hex((row[2] or '0') .. ' ' .. token), 1, 8), 16)
-  local values = {token, by[1], at, string.format('%.0f', lineage), deadline, by[2]}
-  for i = 6, #start do
-    local word = start[i]
-    if type(word) == 'table' and #word == 1 then
-      start[i] = values[word[1]]
-    elseif type(word) == 'table' then
-      for n, part in ipairs(word) do
-        if type(part) == 'number' then word[n] = part == WORKER and by.quoted or values[part] end
-      end
-      start[i] = table.concat(word)
-    elseif type(word) == 'number' and not effects[start[i + 1]] then
-      return  -- of a newer packhorse, which this one must not make in part
-    end
+local function row_of(job)
+  if not rows[job] then
+    local row = redis.pcall('HMGET', P .. 'job:' .. job, unpack(ARGV, 7))
+    rows[job] = row.err and {} or row  -- a key of another type: nobody can read this job, and it must stop no other
   end
-  return start
+  return rows[job]
 end
 
-local reserved, jobs, seen, moved = {}, {}, {}, {}
+local function put_into(row, told)
+  local at = 1
+  while told[at + 1] == 'write' or told[at + 1] == 'clear' do
+    local last = at + told[at]
+    if told[at + 1] == 'write' then
+      row[VERSION], row[LINEAGE], row[UPDATED], row[STATE] = unpack(told, at + 2, at + 5)
+      for i = at + 6, last, 2 do
+        if field[told[i]] then row[field[told[i]]] = told[i + 1] end
+      end
+    else
+      for i = at + 2, last do
+        if field[told[i]] then row[field[told[i]]] = false end
+      end
+    end
+    at = last + 1
+  end
+end
+
+local WORKER, QUOTED = 2, 10  -- numbers of gaps, as in store/redis/starts.py; and that of the worker within JSON
+
+-- A word with gaps as {its place, the gap that it is}, or {its place, false, its format, the gaps in it}.
+local function gap_of(place, parts)
+  if #parts == 1 then return {place, parts[1]} end
+  local format, numbers = {}, {}
+  for n, part in ipairs(parts) do
+    if type(part) == 'number' then
+      format[n] = '%s'
+      numbers[#numbers + 1] = part == WORKER and QUOTED or part
+    else
+      format[n] = string.gsub(part, '%%', '%%%%')
+    end
+  end
+  return {place, false, table.concat(format), numbers}
+end
+
+-- A start that can be filled in many times: its words, and its gaps. Nothing if this script cannot make it.
+local function prepare(text)
+  local start = cjson.decode(text)
+  local schema, entry, basis, deadline, limit = unpack(start, 1, 5)
+  if schema > newest then return false end
+  local words, gaps = {unpack(start, 6)}, {}
+  local next_effect = 1
+  while next_effect <= #words do
+    if not effects[words[next_effect + 1]] then return false end  -- of a newer packhorse: it must not be made in part
+    next_effect = next_effect + words[next_effect] + 1
+  end
+  for i, word in ipairs(words) do
+    if type(word) == 'table' then
+      gaps[#gaps + 1] = gap_of(i, word)
+      words[i] = ''
+    end
+  end
+  return {
+    entry = type(entry) == 'table' and entry[#entry] or entry, basis = basis, deadline = deadline, limit = tonumber(limit),
+    schema = '[' .. string.format('%.0f', schema) .. ',', words = words, gaps = gaps,
+  }
+end
+
+local function fill(start, values)
+  local told, gaps = {unpack(start.words)}, start.gaps
+  for i = 1, #gaps do
+    local gap = gaps[i]
+    local only = gap[2]
+    if only then
+      told[gap[1]] = values[only]
+    else
+      local of = gap[4]
+      if #of <= 5 then
+        told[gap[1]] = string.format(gap[3], values[of[1]], values[of[2]], values[of[3]], values[of[4]], values[of[5]])
+      else
+        local found = {}
+        for n, number in ipairs(of) do found[n] = values[number] end
+        told[gap[1]] = string.format(gap[3], unpack(found))
+      end
+    end
+  end
+  return told
+end
+
+local templates = {}  -- by name; false for one that is not there, or that this script cannot make
+
+local function template(name)
+  if templates[name] == nil then
+    templates[name] = false  -- also if it cannot be read
+    local text = call('HGET', P .. 'starts', name)
+    if text then templates[name] = prepare(text) end
+  end
+  return templates[name]
+end
+
+-- The start that was prepared for this entry, if the job is still as it was then, with what nobody knew in its gaps.
+local function prepared(job, entry, by, token)
+  local row = row_of(job)
+  local version, state, text = row[VERSION], row[STATE], row[START]
+  if not (version and state and text) then return end
+  local name, deadline, ready_at, tenant = string.match(text, '^(%x+) (%S+) (%S+) (%S+)$')
+  local start
+  if name then
+    start = version == '1' and template(name)
+    if not start or entry ~= job .. start.entry then return end
+  else
+    start = prepare(text)
+    if not start or entry ~= start.entry or start.basis ~= redis.sha1hex(version .. ' ' .. state) then return end
+    deadline = start.deadline
+  end
+  if string.sub(state, 1, #start.schema) ~= start.schema then return end
+  if start.limit and now + start.limit <= tonumber(deadline) then deadline = exact(now + start.limit) end
+  local lineage = tonumber(string.sub(redis.sha1hex((row[LINEAGE] or '0') .. ' ' .. token), 1, 8), 16)
+  return fill(
+    start, {token, by[1], at, string.format('%.0f', lineage), deadline, by[2], job, ready_at, tenant, by.quoted}
+  )
+end
+
+local reserved, jobs, moved = {}, {}, {}
 
 -- Start it, or reserve it; whether it was started. The caller finds out from the record whether a damaged key was in the way.
 local function take(ask, one, by, token, mine)
@@ -103,15 +203,17 @@ local function take(ask, one, by, token, mine)
   local is_read, start = false, nil
   if token then is_read, start = pcall(prepared, job, entry, by, token) end
   if is_read and start then
-    pcall(make_effects, job, start, 6, #start + 1)
+    pcall(make_effects, job, start, 1, #start + 1)
+    put_into(row_of(job), start)
     moved[#moved + 1] = job
     given = token
   else
     put(zsets, 'reserved', entry, now + seconds)
     put(hashes, 'reservations', entry, ask .. '\t' .. rank .. '\t' .. queue .. '\t' .. kind)
   end
-  for _, text in ipairs({queue, kind, rank, entry, given}) do mine[#mine + 1] = text end
-  seen[job] = true
+  row_of(job)
+  local n = #mine
+  mine[n + 1], mine[n + 2], mine[n + 3], mine[n + 4], mine[n + 5] = queue, kind, rank, entry, given
   return given ~= ''
 end
 
@@ -131,9 +233,9 @@ for i, ask in ipairs(asks) do
 end
 flush()
 if #moved > 0 then tell(moved, ARGV[5]) end
-for job in pairs(seen) do
-  local row = redis.pcall('HMGET', P .. 'job:' .. job, unpack(ARGV, 7))
+for job, row in pairs(rows) do
+  row[FIELDS], row[FIELDS - 1] = nil, nil  -- what only the script needs
   jobs[#jobs + 1] = job
-  jobs[#jobs + 1] = row.err and {} or row  -- a key of another type: nobody can read this job, and it must stop no other
+  jobs[#jobs + 1] = row
 end
 return {instant(now), reserved, jobs}

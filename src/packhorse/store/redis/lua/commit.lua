@@ -33,59 +33,75 @@ local function head_of(ready)
   return heads[ready]
 end
 
-local guards = {
-  holds = function(entry, token)
-    if not is_held('holders', entry, token) then return {} end
-  end,
-  overdue = function(entry, token)
-    if not is_held('holders', entry, token) then return {} end
-    if z_score('leases', entry) > now then return {} end
-  end,
-  waiting = function(ready, entry)
-    if not z_score(ready, entry) then return {} end
-  end,
-  reserved = function(entry, token)
-    if not is_held('reservations', entry, token) then return {} end
-  end,
-  foremost = function(queue, rank, job, ...)
-    if not is_promoted then promote(now, 100) end
-    is_promoted = true
-    rank = tonumber(rank)
-    for _, kind in ipairs({...}) do
-      local head = head_of('ready:' .. queue .. ':' .. kind)
-      if head and (head[1] < rank or (head[1] == rank and job_of(head[2]) < job)) then return {} end
-    end
-  end,
-  unused = function(key)
-    local job = call('GET', P .. key)
-    if job then return {job} end
-  end,
-  free = function(slot, job)
-    local holder = call('GET', P .. slot)
-    if holder and holder ~= job then return {holder} end
-  end,
-  exists = function(key)
-    if call('EXISTS', P .. key) == 0 then return {} end
-  end,
-  absent = function(key)
-    if call('EXISTS', P .. key) == 1 then return {} end
-  end,
-  failure = function(id, status)
-    local found = call('HGET', P .. 'failures', id)
-    if not found or string.match(found, '^[^\t]*') ~= status then return {} end
-  end,
-  room = function(key, most_jobs, most_bytes, bytes)
-    local used = call('HMGET', P .. key, 'jobs', 'bytes')
-    local jobs, kept = tonumber(used[1] or 0), tonumber(used[2] or 0)
-    most_jobs, most_bytes = tonumber(most_jobs), tonumber(most_bytes)
-    if most_jobs > 0 and jobs + 1 > most_jobs or most_bytes > 0 and kept + tonumber(bytes) > most_bytes then
-      return {used[1] or '0', used[2] or '0'}
-    end
-  end,
-  record_is = function(kind, id, stamp)
-    if stamp_of(kind, id) ~= tonumber(stamp) then return {} end
-  end,
-}
+local function common_guards()
+  return {
+    holds = function(entry, token)
+      if not is_held('holders', entry, token) then return {} end
+    end,
+    foremost = function(queue, rank, job, ...)
+      if not is_promoted then promote(now, 100) end
+      is_promoted = true
+      rank = tonumber(rank)
+      for _, kind in ipairs({...}) do
+        local head = head_of('ready:' .. queue .. ':' .. kind)
+        if head and (head[1] < rank or (head[1] == rank and job_of(head[2]) < job)) then return {} end
+      end
+    end,
+  }
+end
+
+local guards = common_guards()
+
+local function rare_guards()
+  return {
+    overdue = function(entry, token)
+      if not is_held('holders', entry, token) then return {} end
+      if z_score('leases', entry) > now then return {} end
+    end,
+    waiting = function(ready, entry)
+      if not z_score(ready, entry) then return {} end
+    end,
+    reserved = function(entry, token)
+      if not is_held('reservations', entry, token) then return {} end
+    end,
+    unused = function(key)
+      local job = call('GET', P .. key)
+      if job then return {job} end
+    end,
+    free = function(slot, job)
+      local holder = call('GET', P .. slot)
+      if holder and holder ~= job then return {holder} end
+    end,
+    exists = function(key)
+      if call('EXISTS', P .. key) == 0 then return {} end
+    end,
+    absent = function(key)
+      if call('EXISTS', P .. key) == 1 then return {} end
+    end,
+    failure = function(id, status)
+      local found = call('HGET', P .. 'failures', id)
+      if not found or string.match(found, '^[^\t]*') ~= status then return {} end
+    end,
+    room = function(key, most_jobs, most_bytes, bytes)
+      local used = call('HMGET', P .. key, 'jobs', 'bytes')
+      local jobs, kept = tonumber(used[1] or 0), tonumber(used[2] or 0)
+      most_jobs, most_bytes = tonumber(most_jobs), tonumber(most_bytes)
+      if most_jobs > 0 and jobs + 1 > most_jobs or most_bytes > 0 and kept + tonumber(bytes) > most_bytes then
+        return {used[1] or '0', used[2] or '0'}
+      end
+    end,
+    record_is = function(kind, id, stamp)
+      if records().stamp_of(kind, id) ~= tonumber(stamp) then return {} end
+    end,
+  }
+end
+
+local rare_ones
+
+setmetatable(guards, {__index = function(_, name)
+  rare_ones = rare_ones or rare_guards()
+  return rare_ones[name]
+end})
 
 local told = cmsgpack.unpack(ARGV[3])
 local plans = {}  -- that the server is known to have
@@ -184,7 +200,6 @@ end
 if #made > 0 then tell(touched, ARGV[4]) end
 for what, n in pairs(counts) do
   call('HINCRBY', P .. 'stats:jobs', what, n)
-  call('HINCRBY', P .. 'stats:day:' .. day, what, n)
-  call('EXPIRE', P .. 'stats:day:' .. day, 8 * 86400)
+  if call('HINCRBY', P .. 'stats:day:' .. day, what, n) == n then call('EXPIRE', P .. 'stats:day:' .. day, 8 * 86400) end
 end
 return outcomes

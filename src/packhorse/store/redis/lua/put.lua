@@ -15,7 +15,7 @@ local writes, left = cmsgpack.unpack(ARGV[2]), {}
 
 local function stamp_at(kind, id)
   local name = kind .. ' ' .. id
-  if not left[name] then left[name] = stamp_of(kind, id) end
+  if not left[name] then left[name] = records().stamp_of(kind, id) end
   return left[name]
 end
 
@@ -43,10 +43,10 @@ local outcome = {''}
 for n, write in ipairs(writes) do
   local kind, id = write[1], write[2]
   if #write == 4 then
-    drop_record(kind, id)
+    records().drop_record(kind, id)
     outcome[n + 1] = 0
   else
-    outcome[n + 1] = put_record(kind, id, unpack(write, 4, 9))
+    outcome[n + 1] = records().put_record(kind, id, unpack(write, 4, 9))
   end
 end
 for _, view in ipairs(cmsgpack.unpack(ARGV[3])) do
