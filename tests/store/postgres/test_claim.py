@@ -153,7 +153,7 @@ async def test_callers_that_claim_together_share_one_transaction(pg: PostgresSto
     await claim(pg, kinds=["another"])
 
     async with recorded(pg) as recorder:
-        found = await asyncio.gather(*(claim(pg, 2, worker=f"w{n}") for n in range(10)))
+        found = await asyncio.gather(*(claim(pg, 2) for _ in range(10)))
 
     assert sorted(claimed.job.id for claims in found for claimed in claims) == ids(jobs)
     assert [len(claims) for claims in found] == [2] * 10
@@ -170,7 +170,7 @@ async def test_callers_with_different_kinds_get_what_they_can_run(pg: PostgresSt
 
 
 async def test_a_mistake_of_one_caller_is_not_told_to_another(pg: PostgresStore) -> None:
-    jobs = await submit_many(pg, 2)
+    await submit_many(pg, 3)
 
     def mistaken(_job: Job, _at: TaskId) -> Change | None:
         raise ZeroDivisionError
@@ -179,7 +179,7 @@ async def test_a_mistake_of_one_caller_is_not_told_to_another(pg: PostgresStore)
 
     assert isinstance(found[0], ZeroDivisionError)
     assert not isinstance(found[1], BaseException)
-    assert [claimed.job.id for claimed in found[1]] == ids(jobs)
+    assert len(found[1]) == 2
 
 
 async def test_a_claim_of_many_takes_as_many_statements_as_a_claim_of_one(pg: PostgresStore) -> None:

@@ -14,12 +14,13 @@ import pytest
 from packhorse.core import lifecycle
 from packhorse.core.models import Job, Result, Spec
 from packhorse.errors import CorruptRecord, InvalidInput, SchemaTooNew
-from packhorse.store.base import Filter
+from packhorse.store.base import Filter, Starter
 from packhorse.store.postgres import PostgresStore
-from packhorse.store.postgres.claim import Ask, claim_all
+from packhorse.store.postgres.claim import claim_all
 from packhorse.store.postgres.connection import Clock as StoreClock
 from packhorse.store.postgres.connection import Session
 from packhorse.store.postgres.reads import TIMES
+from packhorse.store.postgres.starts import Ask, begin
 from packhorse.store.rows import Plans
 from tests.contract.builders import (
     APART,
@@ -400,6 +401,12 @@ QUESTIONS: dict[str, Any] = {
         )
         for name, kinds in (("something", KINDS), ("nothing", ["no"]))
         for trusting in (False, True)
+    },
+    **{
+        f"start of {name}": lambda _pg, s, kinds=kinds: begin(
+            s, [Ask({"default": 5}, kinds, Starter(iter("abcde"), "w", 1.0, lambda: 1e10))], NOBODY, Plans(), UNTOLD
+        )
+        for name, kinds in (("something", KINDS), ("nothing", ["no"]))
     },
     "expired": lambda pg, s: call(pg.expired, s, 5),
     "get": lambda pg, s: call(pg.get, s, [UNKNOWN]),

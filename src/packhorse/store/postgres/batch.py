@@ -185,7 +185,7 @@ class Batch:
     """Rows by their key, so that several changes of one job leave one row, and no row is written twice."""
 
     def __init__(self, plans: Plans) -> None:
-        self._known = plans.stored
+        self._plans = plans
         self.plans: dict[str, bytes] = {}
         self.added: dict[str, Job] = {}
         self.moved: dict[str, tuple[Version, Job]] = {}
@@ -195,8 +195,8 @@ class Batch:
         self.events: list[tuple[str, int, int, str, bytes]] = []
         self.results: dict[Key, tuple[bytes, bytes]] = {}
         """The record, and the value in it."""
-        self.due: dict[Entry, tuple[float, float]] = {}
-        """When it is due, and when it was queued."""
+        self.due: dict[Entry, tuple[float, float, str | None]] = {}
+        """When it is due, when it was queued, and its start, if that was prepared."""
         self.leases: dict[Key, tuple[str, str, float]] = {}
         self.due_drops: set[Entry] = set()
         self.delayed_drops: set[tuple[Any, ...]] = set()
@@ -218,8 +218,9 @@ class Batch:
         else:
             was, _ = self.moved.get(job.id, (version_of(change.before), job))
             self.moved[job.id] = (was, job)
-        if change.before is None and job.plan.fingerprint not in self._known:
+        if change.before is None and job.plan.fingerprint not in self._plans.stored:
             self.plans.update([plan_row(job.plan)])
+            self._plans.known.setdefault(job.plan.fingerprint, job.plan)
         if job.status is Status.COMPLETED and (change.before is None or change.before.status is not job.status):
             self.completed.add(job.id)
 

@@ -20,13 +20,14 @@ from packhorse.core.models import Job, Result, TaskId
 from packhorse.errors import PackhorseError, SchemaTooNew, StoreError
 from packhorse.log import log
 from packhorse.store import sql_files
-from packhorse.store.base import Claim, Decide, Lease, OverdueTasks, Renewal
+from packhorse.store.base import Claim, Decide, Lease, OverdueTasks, Renewal, Starter
 from packhorse.store.batching import Group
 from packhorse.store.postgres import reads
 from packhorse.store.postgres.batch import Batch, Facts, version_of
 from packhorse.store.postgres.commit import judge
 from packhorse.store.postgres.connection import Address, Clock, Row, Session
 from packhorse.store.postgres.session import Handle, Outdated, columns, describe_error, is_id, read, write
+from packhorse.store.postgres.starts import MARGIN, Ask, Begun, Outcome, begin
 from packhorse.store.postgres.watch import Notice
 from packhorse.store.rows import Entry, Plans, claim_from, entry
 
@@ -35,8 +36,6 @@ SQL = sql_files.load(__package__, "claim")
 
 PROMOTED = 1000
 """Delayed entries made due per claim at most: what is left is found by the next claim."""
-MARGIN = 32
-"""Entries looked at beyond what is wanted, for those that somebody else is just claiming."""
 WIDER = 8
 """How many times as far to look when the margin was not enough."""
 RIVALS = 0.5
@@ -45,14 +44,6 @@ RIVALS = 0.5
 
 Upstream = Mapping[tuple[str, str], Sequence[bytes]]
 """Results by job and stage, in element order."""
-
-
-class Ask(NamedTuple):
-    """What one caller wants."""
-
-    wants: Mapping[str, int]
-    kinds: Collection[str]
-    decide: Decide
 
 
 class Picked(NamedTuple):
@@ -73,7 +64,7 @@ class Picked(NamedTuple):
 class Queue(Handle):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
-        self._claims: Group[Ask, list[Claim] | Exception] = self._group(self._start)
+        self._claims: Group[Ask, Outcome] = self._group(self._start)
         self._rivals_until = 0.0
 
     async def claim(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
@@ -83,23 +74,64 @@ class Queue(Handle):
             raise found
         return found
 
-    async def _start(self, asks: Sequence[Ask]) -> Sequence[list[Claim] | Exception]:
-        """One transaction for all who ask; where one of them makes a mistake, one for each."""
+    async def _start(self, asks: Sequence[Ask]) -> Sequence[Outcome]:
+        """What was prepared is started by one statement for all who ask alike. The lifecycle decides about the rest."""
+        alike: dict[Any, list[int]] = {}
+        for n, ask in enumerate(asks):
+            by = (ask.decide.worker, ask.decide.lease) if isinstance(ask.decide, Starter) else None
+            alike.setdefault((by, frozenset(ask.kinds)), []).append(n)
+        outcomes: list[Outcome] = [[] for _ in asks]
+        left, rows = dict(enumerate(asks)), None
+        for (by, _), places in alike.items():
+            if by is not None:
+                begun = await self._begin([asks[n] for n in places])
+                rows = begun.rows if len(alike) == 1 else None
+                for n, outcome, wants in zip(places, begun.outcomes, begun.left, strict=True):
+                    outcomes[n] = outcome
+                    left[n] = Ask(wants, asks[n].kinds, asks[n].decide)
+        left = {n: ask for n, ask in left.items() if ask.wants}
+        for n, outcome in zip(left, await self._decide(list(left.values()), rows) if left else (), strict=True):
+            outcomes[n] = _both(asks[n], outcomes[n], outcome)
+        return outcomes
+
+    async def _begin(self, asks: Sequence[Ask]) -> Begun:
+        """Start what was prepared for callers who ask alike."""
         notice = self._watch.notice()
-        start = partial(claim_all, asks=asks, clock=self._clock, plans=self._plans, notice=notice)
         try:
-            found = await self._start_once(start)
+            begun = await self._connections.write(
+                partial(begin, asks=asks, clock=self._clock, plans=self._plans, notice=notice)
+            )
+        except (asyncpg.RaiseError, asyncpg.DataError):  # an entry went by itself, or has a start nobody can read
+            return Begun([[] for _ in asks], [ask.wants for ask in asks], None)
+        except (StoreError, asyncpg.PostgresError) as error:
+            failure = error if isinstance(error, StoreError) else describe_error(error)
+            return Begun([failure for _ in asks], [{} for _ in asks], None)
+        if any(begun.outcomes):
+            self._watch.tell(is_told=notice.is_told, is_own_work=True)
+        else:
+            notice.take_back()
+        return begun
+
+    async def _decide(self, asks: Sequence[Ask], rows: Sequence[Row] | None = None) -> Sequence[Outcome]:
+        """One transaction for all who ask; where one of them makes a mistake, one for each.
+
+        ``rows`` is what has just been found for them.
+        """
+        notice = self._watch.notice()
+        start = partial(claim_all, asks=asks, clock=self._clock, plans=self._plans, notice=notice, rows=rows)
+        try:
+            found = await self._decide_once(start)
         except StoreError as error:
             return [error for _ in asks]
         except Exception as error:  # broad: whatever one caller trips over must not take its neighbours along
             if len(asks) > 1:
-                return [outcome for ask in asks for outcome in await self._start([ask])]
+                return [outcome for ask in asks for outcome in await self._decide([ask])]
             return [describe_error(error) if isinstance(error, asyncpg.PostgresError) else error]
         if any(found):
             self._watch.tell(is_told=notice.is_told, is_own_work=True)
         return found
 
-    async def _start_once(self, start: Callable[..., Awaitable[list[list[Claim]]]]) -> list[list[Claim]]:
+    async def _decide_once(self, start: Callable[..., Awaitable[list[list[Claim]]]]) -> list[list[Claim]]:
         """Where others claim, too, it is locked first, or who comes too late finds out at the end."""
         if time.monotonic() >= self._rivals_until:
             try:
@@ -156,6 +188,15 @@ class Queue(Handle):
         return {queue: min(found[queue], limit) for queue in kinds}
 
 
+def _both(ask: Ask, begun: Outcome, decided: Outcome) -> Outcome:
+    """What was started in either way, most urgent first. What has begun counts, whatever happens to the rest."""
+    if not begun or isinstance(begun, Exception) or not decided or isinstance(decided, Exception):
+        return begun or decided
+    order = {queue: n for n, queue in enumerate(ask.wants)}
+    entries = ((entry(claim.job, claim.task), claim) for claim in (*begun, *decided))
+    return [claim for _, claim in sorted(entries, key=lambda each: (order[each[0][0]], each[0][2:]))]
+
+
 def _lease_columns(leases: Sequence[Lease]) -> list[Sequence[Any]]:
     asked = [(lease.job_id, *lease.task, lease.token) for lease in set(leases) if is_id(lease.job_id)]
     return columns(asked) or [[], [], [], []]
@@ -172,13 +213,15 @@ def _renewal(leases: Sequence[Lease], found: Sequence[Row]) -> Renewal:
 
 async def claim_all(
     session: Session, asks: Sequence[Ask], clock: Clock, plans: Plans, notice: Notice, *, is_trusting: bool,
+    rows: Sequence[Row] | None = None,
 ) -> list[list[Claim]]:  # fmt: skip
     """What each caller gets: the first comes first. A mistake in anybody's ``decide`` is raised, and loses nothing.
 
     ``is_trusting`` takes it that nobody else claims at this moment, and locks nothing before it writes: half the round
     trips. Raises `Outdated` where that is not so, or where there is more to do than to start what is first.
+    ``rows`` is what it would find, if somebody has just looked.
     """
-    claiming = _Claiming(session, clock, plans, is_trusting=is_trusting)
+    claiming = _Claiming(session, clock, plans, is_trusting=is_trusting, rows=rows)
     found: list[list[Claim]] = [[] for _ in asks]
     for kinds in {frozenset(ask.kinds): None for ask in asks}:
         alike = [n for n, ask in enumerate(asks) if frozenset(ask.kinds) == kinds]
@@ -190,7 +233,10 @@ async def claim_all(
 class _Claiming:
     """One transaction's claims: the jobs as its earlier claims left them, and what is to be written."""
 
-    def __init__(self, session: Session, clock: Clock, plans: Plans, *, is_trusting: bool) -> None:
+    def __init__(
+        self, session: Session, clock: Clock, plans: Plans, *, is_trusting: bool, rows: Sequence[Row] | None = None
+    ) -> None:
+        self._rows = rows
         self.facts, self.batch = Facts(), Batch(plans)
         self._is_trusting = is_trusting
         self.jobs: dict[str, Job | PackhorseError] = {}
@@ -256,7 +302,8 @@ class _Claiming:
 
     async def _query(self, *asked: Any) -> list[Row]:
         if self._is_trusting:
-            return await self._session.look(SQL.look, *asked)
+            rows, self._rows = self._rows, None
+            return await self._session.look(SQL.look, *asked) if rows is None else list(rows)
         return await self._session.fetch(SQL.pick, *asked)
 
     async def _learn(self, picked: Collection[Picked]) -> None:

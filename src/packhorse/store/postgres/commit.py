@@ -20,6 +20,7 @@ from packhorse.store.postgres import records
 from packhorse.store.postgres.batch import Batch, Facts, version_of
 from packhorse.store.postgres.connection import Address, Clock, Session
 from packhorse.store.postgres.session import Handle, Outdated, describe_error, is_id, is_storable
+from packhorse.store.postgres.starts import prepared_start
 from packhorse.store.postgres.watch import Notice
 from packhorse.store.rows import Plans, entry
 
@@ -223,7 +224,7 @@ def _apply(effect: changes.Effect, body: bytes, change: Change, facts: Facts, ba
     job = change.after
     match effect:
         case changes.MakeDue(task, not_before=not_before, delay=delay):
-            batch.due[entry(job, task)] = not_before, not_before - delay
+            batch.due[entry(job, task)] = not_before, not_before - delay, prepared_start(change, effect)
             if not_before <= clock.now():
                 facts.waiting.add(entry(job, task))
         case changes.TakeBack(task):

@@ -120,6 +120,12 @@ class Notice:
         self.is_told = self.is_told or self._watch.may_tell()
         return self._watch.words if self.is_told else None
 
+    def take_back(self) -> None:
+        """There was nothing to notify after all."""
+        if self.is_told:
+            self.is_told = False
+            self._watch.refund()
+
 
 class Watch:
     def __init__(self, connections: Connections, address: Address, clock: Clock) -> None:
@@ -243,6 +249,10 @@ class Watch:
             return False
         self._left -= 1
         return True
+
+    def refund(self) -> None:
+        """A notification did not go."""
+        self._left += 1
 
     def tell(self, *, is_told: bool = False, is_own_work: bool = False) -> None:
         """Something was committed here: tell the others, soon and at most every `PAUSE`.

@@ -1,6 +1,6 @@
 -- Purpose: the queue: find what is most urgent and start it, count what is ready, and keep leases.
 -- Callers: store/postgres/claim.py
--- Tables:  due, delayed, leases, jobs, specs, results
+-- Tables:  due, delayed, leases, jobs, specs, results, events, feed
 
 -- name: promote
 -- The time asked for once: a condition that may change from row to row is looked at row by row, in the whole index.
@@ -74,6 +74,97 @@ CROSS JOIN LATERAL (
         EXISTS (SELECT FROM @delayed WHERE not_before <= (SELECT coalesce($5, @now()))) AS has_late
     FROM (SELECT count(*) AS walked FROM walked) AS c LEFT JOIN taken AS t ON true
 ) AS picked;
+
+-- name: start
+-- Like `pick`, and starts what was prepared for it by `starts.py`, if the job is as it was then: this is a whole
+-- transaction. Only those jobs and entries are locked, and none if something delayed may be more urgent. Entries are never
+-- updated, so they are found again by their place. The row of a task that was not started has no token.
+-- $5 the time or null, $6 tokens, $7 bytes of each, $8 worker, $9 the same as JSON, $10 seconds of a lease, $11 now, $12 its
+-- bytes, $13 its text, $14 the newest state known here, $15 plans known here, $16 channel and $17 name of the notification
+-- or null.
+WITH late AS MATERIALIZED (
+    SELECT EXISTS (SELECT FROM @delayed WHERE not_before <= (SELECT coalesce($5, @now()))) AS has_late
+), found AS MATERIALIZED (
+    SELECT each.*, w.queue, late.has_late FROM late
+    CROSS JOIN unnest($1::text[], $2::int4[], $3::int4[]) AS w (queue, most, page)
+    CROSS JOIN LATERAL (
+        WITH walked AS MATERIALIZED (
+            SELECT e.* FROM unnest($4::text[]) AS k (kind)
+            CROSS JOIN LATERAL (
+                SELECT d.kind, d.rank, d.job_id, d.stage, d.element, d.start, d.ctid AS place FROM @due AS d
+                WHERE d.queue = w.queue AND d.kind = k.kind
+                ORDER BY d.rank, d.job_id, d.stage, d.element LIMIT w.page
+            ) AS e
+            ORDER BY e.rank, e.job_id, e.stage, e.element LIMIT w.page
+        ), taken AS MATERIALIZED (
+            SELECT job.*, e.kind, e.rank, e.stage, e.element, e.start, e.place FROM walked AS e
+            CROSS JOIN LATERAL (
+                SELECT id, tenant, user_id, client, plan, priority, trace_id, slot, status, version, is_purging,
+                    has_litter, state, lineage
+                FROM @jobs WHERE id = e.job_id AND e.start IS NULL
+                UNION ALL
+                SELECT ours.* FROM (
+                    SELECT id, tenant, user_id, client, plan, priority, trace_id, slot, status, version, is_purging,
+                        has_litter, state, lineage
+                    FROM @jobs WHERE id = e.job_id AND e.start IS NOT NULL AND NOT late.has_late
+                    FOR NO KEY UPDATE SKIP LOCKED
+                ) AS ours
+                CROSS JOIN LATERAL (SELECT FROM @due WHERE ctid = e.place FOR UPDATE SKIP LOCKED) AS entry
+            ) AS job
+            LIMIT w.most
+        )
+        SELECT t.*, (SELECT body FROM @specs WHERE job_id = t.id) AS spec, c.walked
+        FROM (SELECT count(*) AS walked FROM walked) AS c LEFT JOIN taken AS t ON true
+    ) AS each
+), cut AS MATERIALIZED (
+    SELECT *, string_to_array(start, E'\n') AS piece, row_number() OVER () AS n FROM found
+), judged AS MATERIALIZED (
+    SELECT *, coalesce(version = 1 AND piece[1]::int4 <= $14::int4 AND plan = ANY($15::text[])
+        AND substr(state, 57) = convert_to(piece[6], 'UTF8'), false) AS is_ours
+    FROM cut
+), begun AS MATERIALIZED (
+    SELECT *, hashtextextended(token, lineage) & 4294967295 AS next,
+        CASE WHEN $11::float8 + nullif(piece[3], '')::float8 <= piece[2]::float8
+            THEN $11::float8 + piece[3]::float8 ELSE piece[2]::float8 END AS deadline
+    FROM judged, rtrim(convert_from(substr($6::bytea, ((n - 1) * $7::int4)::int4 + 1, $7::int4), 'UTF8')) AS token
+    WHERE is_ours
+), done AS MATERIALIZED (
+    SELECT *, substr(state, 1, 16) || $12::bytea || substr(state, 25, 8) || $12::bytea || @double(deadline)
+        || substr(state, 49, 8)
+        || convert_to(piece[7] || '"' || token || '",' || $13::text || piece[8] || next || piece[9], 'UTF8') AS new_state
+    FROM begun
+), moved AS (
+    UPDATE @jobs AS job
+    SET (status, version, lineage, started_at, updated_at, deadline_at, state)
+        = ROW('running', 2, d.next, @moment($11), @moment($11), @moment(d.deadline), d.new_state)
+    FROM done AS d WHERE job.id = d.id AND job.version = 1 RETURNING 1
+), gone AS (
+    DELETE FROM @due AS e USING done AS d WHERE e.ctid = d.place RETURNING 1
+), leased AS (
+    INSERT INTO @leases SELECT id, stage, element, token, $8::text, coalesce($5, @now()) + $10::float8 FROM done
+    ON CONFLICT (job_id, stage, element) DO UPDATE
+    SET (token, worker, until) = ROW(excluded.token, excluded.worker, excluded.until)
+), said AS (
+    INSERT INTO @events
+    SELECT id, piece[4]::int4, piece[5]::int4, '',
+        convert_to(piece[10] || $13::text || piece[11] || $13::text || piece[12] || $9::text || piece[13], 'UTF8')
+    FROM done
+), fed AS (
+    INSERT INTO @feed SELECT pg_current_xact_id(), array_agg(id) FROM done HAVING count(*) > 0
+), told AS MATERIALIZED (
+    SELECT pg_notify($16::text, $17::text || ' ' || pg_current_xact_id()::text) FROM done
+    WHERE $16::text IS NOT NULL LIMIT 1
+), checked AS MATERIALIZED (
+    SELECT @now() AS now, (SELECT count(*) FROM told) AS told, @expect((SELECT count(*) FROM done) = ALL (
+        ARRAY[(SELECT count(*) FROM moved), (SELECT count(*) FROM gone)]))
+)
+SELECT id, tenant, user_id, client, plan, priority, trace_id, slot, 'running' AS status, 2 AS version, is_purging,
+    has_litter, new_state AS state, spec, queue, kind, rank, stage, element, walked, has_late, token, now
+FROM done, checked
+UNION ALL
+SELECT id, tenant, user_id, client, plan, priority, trace_id, slot, status, version, is_purging,
+    has_litter, state, spec, queue, kind, rank, stage, element, walked, has_late, NULL, now
+FROM judged, checked WHERE NOT is_ours;
 
 -- name: forget
 -- Jobs that somebody deleted by hand: nothing will ever start their entries, and no walk may lead past them for ever.

@@ -104,11 +104,12 @@ SET (token, worker, until) = ROW(excluded.token, excluded.worker, excluded.until
 -- name: entries
 -- By the server's clock, read once: an entry is either in the one table or in the other.
 SELECT n.*, n.not_before <= coalesce(%, @now()) AS is_due
-FROM unnest(%::text[], %::text[], %::int4[], %::uuid[], %::text[], %::int4[], %::float8[], %::float8[])
-    AS n (queue, kind, rank, job_id, stage, element, not_before, queued_at);
+FROM unnest(%::text[], %::text[], %::int4[], %::uuid[], %::text[], %::int4[], %::float8[], %::float8[], %::text[])
+    AS n (queue, kind, rank, job_id, stage, element, not_before, queued_at, start);
 
 -- name: due
-INSERT INTO @due SELECT queue, kind, rank, job_id, stage, element FROM entries WHERE is_due ON CONFLICT DO NOTHING;
+INSERT INTO @due SELECT queue, kind, rank, job_id, stage, element, start FROM entries WHERE is_due
+ON CONFLICT DO NOTHING;
 
 -- name: delayed
 INSERT INTO @delayed (not_before, queue, kind, rank, job_id, stage, element, queued_at)
