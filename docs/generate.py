@@ -18,7 +18,7 @@ from packhorse.core import lifecycle
 from packhorse.core.error_codes import CODES
 from packhorse.core.models import Spec
 from packhorse.core.plan import Plan, StagePlan
-from packhorse.define.options import ElementOptions, PipelineOptions, StageOptions
+from packhorse.define.options import ElementOptions, PipelineOptions, RunOptions, StageOptions
 from packhorse.define.submit import SubmitOptions
 from packhorse.errors import PackhorseError
 from packhorse.http.problems import error_to_json
@@ -239,10 +239,10 @@ HANDED = ("Context", "JobHandle", "Params", "BenchJob", *GIVEN)
 """What nobody makes by calling it."""
 
 OPTIONS = {
-    "Options of a pipeline": PipelineOptions,
-    "Options of a stage": StageOptions,
-    "Options of a stage with elements": ElementOptions,
-    "Options of a submit": SubmitOptions,
+    "Options of a pipeline": (RunOptions, PipelineOptions),
+    "Options of a stage": (StageOptions,),
+    "Options of a stage with elements": (ElementOptions,),
+    "Options of a submit": (SubmitOptions,),
 }
 
 
@@ -338,10 +338,10 @@ def _type(annotation: Any) -> str:
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
 
 
-def _options(options: Any) -> str:
+def _options(parts: Sequence[Any]) -> str:
     return _table(
         ("option", "type", "meaning"),
-        [(f"`{name}`", f"`{kind}`", said) for name, (kind, said) in _attributes(options).items()],
+        [(f"`{name}`", f"`{kind}`", said) for part in parts for name, (kind, said) in _attributes(part).items()],
     )
 
 
