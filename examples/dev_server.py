@@ -89,8 +89,10 @@ def is_check() -> bool:
 
 
 def stays() -> bool:
-    """Whether the example keeps running after its checks: on a terminal, unless CHECK=1."""
-    return not is_check() and sys.stdin.isatty() and sys.stdout.isatty()
+    """Whether the example keeps running after its checks: with a terminal as its input, unless CHECK=1."""
+    if not is_check() and not sys.stdin.isatty():
+        say("stopping, because the input is not a terminal. Run this in a terminal to keep the web UI")
+    return not is_check() and sys.stdin.isatty()
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Four apps on one packhorse: a real job of each, a kill -9 of their workers, and results that are checked.
 
-`make run` runs it. On a terminal it stays up until Ctrl-C. With CHECK=1, or without a terminal, it ends after the
-checks with exit code 0, or 1 and a sentence.
+`make run` runs it. In a terminal it keeps running until Ctrl-C. With CHECK=1, or without a terminal, it exits after the
+checks: with code 0, or with code 1 and a message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
-from examples.dev_server import DevServer, Wrong, create, data_folder, dev_server, run, say, stays
+from examples.dev_server import DevServer, Wrong, create, data_folder, dev_server, is_check, run, say, stays
 from packhorse import Client
 from packhorse_converter import container
 from packhorse_converter import sample as models
@@ -56,7 +56,7 @@ def main() -> None:
         Client(server.url) as client,
     ):
         server.wait_for(client, PIPELINES)
-        say(f"the page is at {server.url}")
+        say(f"the web UI is at {server.url}")
         run_all(client, server, folder)
         if stays():
             say(f"packhorse keeps running at {server.url}; press Ctrl-C to stop")
@@ -87,15 +87,17 @@ def run_all(client: Client, server: DevServer, folder: Path) -> None:
     jobs = {}
     for each in JOBS:
         jobs[each.name] = each.submit(client, inputs)
-        say(f"{each.name}: submitted as {server.url}/jobs/{jobs[each.name]['job_id']}")
+        say(f"{each.name}: submitted, see {server.url}/jobs/{jobs[each.name]['job_id']}")
     follow(client, jobs, server)
     for each in JOBS:
         job = client.get(jobs[each.name]["job_id"])
         if job["status"] != "completed":
             raise Wrong(f"{each.name} is {job['status']}, not completed: {job['error']}.")
         found = each.check(client, job, create(results / each.name))
-        say(f"{each.name}: {found}; {job['duration_ms'] / 1000:.1f} s, lost attempts: {job['retry_count']}")
-    say(f"the results are in {results}")
+        seconds, retries = job["duration_ms"] / 1000, job["retry_count"]
+        say(f"{each.name}: {found}; took {seconds:.1f} s, retries after the kill: {retries}")
+    if not is_check():
+        say(f"the results are in {results}")
 
 
 def follow(client: Client, jobs: Mapping[str, Json], server: DevServer) -> None:
@@ -113,7 +115,7 @@ def follow(client: Client, jobs: Mapping[str, Json], server: DevServer) -> None:
             break
         if not is_killed and sum(job["status"] == "running" for job in found.values()) >= 2:
             count = server.kill_workers()
-            say(f"kill -9 of {count} workers, in the middle of it")
+            say(f"killed all {count} workers with kill -9, while jobs run")
             is_killed = bool(count)
         if time.monotonic() > until:
             raise Wrong(f"The jobs took longer than {LIMIT:.0f} s: {printed}.")
@@ -141,7 +143,7 @@ def check_model(client: Client, job: Json, folder: Path) -> str:
     packed = container.read(path)
     if (packed.about.platform, job["result"]["sim_hw"]["top1"]) != (730, 1.0):
         raise Wrong(f"The packed model is for {packed.about.platform}; top1 is {job['result']['sim_hw']['top1']}.")
-    return f"{path.name} is packed for {packed.about.platform} and computes what the quantised model does"
+    return f"{path.name} is packed for platform {packed.about.platform}, with the output of the quantised model"
 
 
 def submit_dialogue(client: Client, _folder: Path) -> Json:

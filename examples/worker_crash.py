@@ -1,7 +1,7 @@
 """A job of the built-in sample survives a kill -9 of its worker, and its result is checked.
 
-Run it with `python -m examples.worker_crash`. On a terminal it stays up until Ctrl-C. With CHECK=1, or without a
-terminal, it ends after the check with exit code 0, or 1 and a sentence.
+Run it with `python -m examples.worker_crash`. In a terminal it keeps running until Ctrl-C. With CHECK=1, or without a
+terminal, it exits after the check: with code 0, or with code 1 and a message.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from examples.dev_server import DevServer, Wrong, data_folder, dev_server, is_ch
 from packhorse import Client
 
 PACE, FAST_PACE = 1.0, 0.4
-"""Seconds per section: long enough to kill the worker in the middle of one."""
+"""Seconds per section: long enough to kill the worker while it works on one."""
 DONE_BEFORE_THE_KILL = 2
-"""Sections whose work must not be done again."""
+"""Sections that must not run again."""
 LIMIT = 90.0
 
 
@@ -33,7 +33,7 @@ def main() -> None:
         server.wait_for(client, ["report"])
         job_id = carry_a_job(client, server, Path(scratch))
         if stays():
-            say(f"look at it with: packhorse show {job_id} --url {server.url}")
+            say(f"see the job with: packhorse show {job_id} --url {server.url}")
             say(f"packhorse keeps running at {server.url}; press Ctrl-C to stop")
             server.stay()
 
@@ -50,12 +50,12 @@ def carry_a_job(client: Client, server: DevServer, scratch: Path) -> str:
     if job["status"] != "completed":
         raise Wrong(f"Job {job_id} is {job['status']}, not completed: {job['error']}.")
     if not job["retry_count"]:
-        raise Wrong("The worker was killed, but no section was tried again.")
-    say(f"completed in {job['duration_ms'] / 1000:.1f} s; sections that were lost and done again: {job['retry_count']}")
+        raise Wrong("The worker was killed, but no section ran again.")
+    say(f"completed in {job['duration_ms'] / 1000:.1f} s; sections that were lost and ran again: {job['retry_count']}")
     result = client.result(job_id, scratch)
     report = json.loads(result.read_text())
     compare(report, report_text.expected())
-    say(f"{result.name} is what it should be: {report['words']} words, sha256 {report['source']['sha256'][:12]}…")
+    say(f"{result.name} is correct: {report['words']} words, sha256 {report['source']['sha256'][:12]}…")
     say(f"its files: {', '.join(each['name'] for each in client.artifacts(job_id))}")
     return job_id
 
@@ -74,12 +74,12 @@ def follow(client: Client, job_id: str, server: DevServer) -> None:
             tens = int(data["progress"] / 10)
             say(f"{data['progress']:3.0f} %")
         if killed_at is None and count_done(data) >= DONE_BEFORE_THE_KILL:
-            say("kill -9 of the worker, in the middle of it")
+            say("killed the worker with kill -9, while the job runs")
             server.kill_workers()
             killed_at = time.monotonic()
         elif killed_at is not None and not is_back and event["type"] == "stage_started":
             is_back = True
-            say(f"a new worker goes on with {data['stage']}, {time.monotonic() - killed_at:.1f} s after the kill")
+            say(f"a new worker continues with {data['stage']}, {time.monotonic() - killed_at:.1f} s after the kill")
 
 
 def count_done(data: dict[str, Any]) -> int:

@@ -127,7 +127,7 @@ class Foreign(Refused):
 
 
 class Unauthorized(Refused):
-    """An API key is required: {reason}."""
+    """A valid API key is required: {reason}."""
 
     status = 401
     hint = "Send it as `Authorization: Bearer ph_…` or set PACKHORSE_KEY. Create one with: packhorse keys create"

@@ -31,6 +31,17 @@ MAX_REASON = 500  # Characters of a stage's error message in the log. The job ha
 USUAL = frozenset(
     {"finish", "skip", "later", "hand_back"}
 )  # outcomes of an attempt that are logged at debug level only
+OUTCOMES = {
+    "finish": "completed",
+    "skip": "was skipped",
+    "later": "will be started again later,",
+    "hand_back": "was returned to the queue",
+    "fail": "failed",
+    "time_out": "timed out",
+    "stall": "stalled",
+    "lost": "was lost",
+}
+"""How an attempt ended, in words."""
 LEVELS = ("debug", "info", "warning", "error")
 
 _luck = random.Random()  # noqa: S311 (names, not secrets)
@@ -149,8 +160,8 @@ class Log:
         _say(WARNING, "script_refused", sentence, package=package, reason=reason)
 
     def worker_drains(self, running: int, seconds: float) -> None:
-        stages = counted(running, "running stage")
-        sentence = f"stopping: claiming no more tasks, waiting up to {{seconds:.0f}} s for {stages}"
+        waiting = f", waiting up to {{seconds:.0f}} s for {counted(running, 'running stage')}" if running else ""
+        sentence = f"stopping: no new tasks{waiting}"
         _say(INFO, "worker_drains", sentence, running=running, seconds=seconds)
 
     def worker_stopped(self) -> None:
@@ -178,7 +189,8 @@ class Log:
             _say(DEBUG, "attempt_began", "attempt {attempt} at {stage} of {job_id}", **_of(lease), attempt=attempt)
 
     def attempt_ended(self, lease: Any, outcome: str, seconds: float, why: str) -> None:
-        sentence = "{stage} of {job_id} ended after {seconds:.3f} s: {outcome}" + (", {reason}" if why else "")
+        ended = OUTCOMES.get(outcome, "ended with {outcome}")
+        sentence = f"{{stage}} of {{job_id}} {ended} after {{seconds:.3f}} s{': {reason}' if why else ''}"
         level = DEBUG if outcome in USUAL else WARNING
         if logger.isEnabledFor(level):
             facts: dict[str, Any] = {**_of(lease), "outcome": outcome, "seconds": seconds}
@@ -193,7 +205,7 @@ class Log:
         _say(WARNING, "attempt_came_late", sentence, **_of(lease))
 
     def worker_lost(self, worker: str, stages: int) -> None:
-        sentence = f"worker {{worker}} is dead; {counted(stages, 'stage')} of it can be claimed again"
+        sentence = f"worker {{worker}} died; {counted(stages, 'running stage')} returned to the queue"
         _say(WARNING, "worker_lost", sentence, worker=worker, stages=stages)
 
     def entry_dropped(self, job_id: str, stage: str, error: Exception) -> None:
@@ -209,7 +221,7 @@ class Log:
         _say(ERROR, "record_unreadable", sentence, what=what, name=name, reason=reason)
 
     def lease_overdue(self, job_id: str, stage: str) -> None:
-        sentence = "the lease of {stage} of {job_id} expired; the stage can be claimed again"
+        sentence = "the lease of {stage} of {job_id} expired; the stage returned to the queue"
         _say(WARNING, "lease_overdue", sentence, job_id=job_id, stage=stage)
 
     def lease_repaired(self, job_id: str) -> None:

@@ -119,7 +119,7 @@ def test_jobs_that_no_worker_will_take_are_bad_and_say_what_is_missing(house: Ho
     [waiting] = [each for each in said.json if each["name"] == "waiting jobs"]
     assert said.code == 1
     assert waiting["value"] == "2 jobs"
-    assert waiting["meaning"] == "no worker that is alive serves queue `default`"
+    assert waiting["meaning"] == "no live worker serves queue `default`"
 
 
 def test_it_warns_if_only_the_prefix_of_another_environment_holds_data(tell: Tell) -> None:

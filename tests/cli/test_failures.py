@@ -97,7 +97,7 @@ def test_what_is_not_there_or_not_said_is_told_with_the_way_on(ask: Tell) -> Non
 
     assert (missing.code, missing.last_line) == (3, "List the failures with: packhorse failures")
     assert nothing.code == 3
-    assert "Say which: ids, or a filter" in nothing.err
+    assert "Nothing is selected: give ids or a filter" in nothing.err
     assert empty.code == 2
 
 

@@ -420,7 +420,7 @@ def test_a_job_that_ran_a_while_is_shown_with_what_it_used(ask: Tell, shared: De
         (["copy", "times=many"], "times"),
         (["greet", "name=a", "name=b"], "name takes one value, but was given 2 times"),
         (["copy", "files=@nowhere.txt"], "There is no file nowhere.txt"),
-        (["nope"], "There is no pipeline named 'nope'; there is chatter, copy, fail, greet, halfway, unlock, wait."),
+        (["nope"], "There is no pipeline named 'nope'. Pipelines: chatter, copy, fail, greet, halfway, unlock, wait."),
         (
             ["greet", "name=@nowhere.txt"],
             "There is no file nowhere.txt. To send the text itself, write name=@@nowhere.txt",

@@ -40,7 +40,7 @@ def test_the_first_signal_lets_a_stage_finish(house: House, tmp_path: Path) -> N
     submitted(house, tmp_path / "flag")
 
     worker.send_signal(signal.SIGTERM)
-    until(lambda: house.said("claiming no more tasks"))
+    until(lambda: house.said("stopping: no new tasks"))
     (tmp_path / "flag").touch()
     code = worker.wait(LONGEST)
 
@@ -53,7 +53,7 @@ def test_the_second_signal_hands_it_back_uncounted(house: House, tmp_path: Path)
     submitted(house, tmp_path / "flag")
 
     worker.send_signal(signal.SIGTERM)
-    until(lambda: house.said("claiming no more tasks"))
+    until(lambda: house.said("stopping: no new tasks"))
     worker.send_signal(signal.SIGTERM)
     code = worker.wait(LONGEST)
 

@@ -72,14 +72,14 @@ def test_a_file_of_another_kind_is_refused_by_its_name(tmp_path: Path, kind: Any
 
 @pytest.mark.parametrize(
     ("name", "content", "what"),
-    [("a.png", b"%PDF-1.7", "PDF"), ("a.jpg", b"", "empty"), ("a.gif", b"hello", "of no known format")],
+    [("a.png", b"%PDF-1.7", "PDF"), ("a.jpg", b"", "empty"), ("a.gif", b"hello", "in an unknown format")],
 )
 def test_a_file_whose_content_is_of_another_kind_is_refused(
     tmp_path: Path, name: str, content: bytes, what: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
 
-    with pytest.raises(UnsupportedMedia, match=rf"model must be .*, and the content of {name} is {what}") as error:
+    with pytest.raises(UnsupportedMedia, match=rf"model must be .*: the content of {name} is {what}") as error:
         Schema(Convert).encode(Convert(model=File(tmp_path / name)))
 
     assert error.value.errors[0]["field"] == "model"

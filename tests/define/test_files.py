@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import unicodedata
 from pathlib import Path
 
@@ -26,6 +27,13 @@ def test_a_file_tells_its_content(file: File) -> None:
     assert file.read_text() == "bytes"
     assert file.size == 5
     assert file.sha256 == hashlib.sha256(b"bytes").hexdigest()
+
+
+def test_a_file_works_wherever_python_takes_a_path(file: File, tmp_path: Path) -> None:
+    with open(file, "rb") as content:
+        assert content.read() == b"bytes"
+    assert shutil.copy(file, tmp_path / "copy") == tmp_path / "copy"
+    assert Path(file).name == "m.onnx"
 
 
 def test_the_sum_is_computed_once(file: File) -> None:

@@ -75,6 +75,13 @@ def test_a_file_finds_its_neighbours(write: Write) -> None:
 # Not found
 
 
+def test_a_file_that_is_no_python_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pipelines.txt").write_text("app")
+
+    assert refusal("pipelines.txt") == "pipelines.txt is not a Python file. Give file.py or module:attribute."
+
+
 def test_a_file_without_an_app_says_how_to_make_one(write: Write) -> None:
     assert 'App("name")' in refusal(str(write("x = 1")))
 

@@ -69,8 +69,7 @@ class Convert(Params):
 SCHEMA = Schema(Convert)
 
 NO_SUCH = (
-    "There is no parameter of this name; "
-    "there is ref_images, model, mask, platform, gap, turns, loose, at, price, colour and 1 more"
+    "Unknown parameter. Parameters: ref_images, model, mask, platform, gap, turns, loose, at, price, colour and 1 more"
 )
 
 
@@ -335,7 +334,7 @@ def test_a_type_that_contains_itself_keeps_its_definition() -> None:
     assert schema["properties"]["branches"]["items"] == {"$ref": "#/$defs/Tree"}
     assert schema["$defs"]["Tree"]["additionalProperties"] is False
     assert mistakes('{"branches": [{"branches": [{"laef": 1}]}]}', Schema(Tree)) == [
-        {"field": "branches[0].branches[0].laef", "message": "There is no parameter of this name; there is branches"}
+        {"field": "branches[0].branches[0].laef", "message": "Unknown parameter. Parameters: branches"}
     ]
 
 

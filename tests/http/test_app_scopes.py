@@ -245,7 +245,7 @@ async def _unscoped_status(folder: Path, key: dict[str, str]) -> int:
 
 
 async def test_the_default_pipeline_is_meant_where_none_is_named(store: Store) -> None:
-    with pytest.raises(InvalidInput, match="Which pipeline"):
+    with pytest.raises(InvalidInput, match="Name a pipeline"):
         await Catalog(store).get(None)
     with pytest.raises(UnknownPipeline):
         await Catalog(store, "gone").get(None)

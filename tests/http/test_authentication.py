@@ -34,6 +34,10 @@ async def http(place: Place) -> AsyncIterator[Http]:
         yield http
 
 
+MISSING = "the request has none"
+INCOMPLETE = "this key is incomplete. Copy it again: a key is ph_ and 60 lowercase letters and digits"
+
+
 async def test_a_good_key_is_let_in(http: Http, store: Store) -> None:
     answer = await http.post("jobs", json=ADD, headers=await key(store))
 
@@ -42,22 +46,23 @@ async def test_a_good_key_is_let_in(http: Http, store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "event"),
+    ("sent", "event", "reason"),
     [
-        ({}, "key.missing"),
-        ({"Authorization": ""}, "key.malformed"),
-        ({"Authorization": "Bearer"}, "key.malformed"),
-        ({"Authorization": "Bearer nonsense"}, "key.malformed"),
-        ({"Authorization": "Basic YTpi"}, "key.malformed"),
-        ({"X-Api-Key": "ph_x"}, "key.missing"),
+        ({}, "key.missing", MISSING),
+        ({"Authorization": ""}, "key.malformed", INCOMPLETE),
+        ({"Authorization": "Bearer"}, "key.malformed", INCOMPLETE),
+        ({"Authorization": "Bearer nonsense"}, "key.malformed", INCOMPLETE),
+        ({"Authorization": "Basic YTpi"}, "key.malformed", INCOMPLETE),
+        ({"X-Api-Key": "ph_x"}, "key.missing", MISSING),
     ],
 )
 async def test_what_is_no_key_is_refused_and_written_down(
-    http: Http, store: Store, sent: dict[str, str], event: str
+    http: Http, store: Store, sent: dict[str, str], event: str, reason: str
 ) -> None:
     answer = await http.get("jobs", headers=sent)
 
     assert answer.status_code == 401
+    assert answer.json()["detail"] == f"A valid API key is required: {reason}."
     assert answer.json()["type"] == "urn:packhorse:unauthorized"
     assert answer.headers["www-authenticate"] == "Bearer"
     assert [entry.event for entry in await audited(store, 1)] == [event]

@@ -78,5 +78,5 @@ def test_those_of_given_ids_are_cancelled_retried_and_deleted(client: Client, us
 
 
 def test_what_is_not_said_is_refused(client: Client) -> None:
-    with pytest.raises(InvalidInput, match="Say which"):
+    with pytest.raises(InvalidInput, match="Nothing is selected"):
         client.cancel_jobs()

@@ -170,9 +170,9 @@ def test_a_name_there_is_not_is_answered_with_those_there_are() -> None:
     [top] = published.find_errors({"tgas": []})
     [inner] = published.find_errors({"turns": [{"speaker": "a", "txt": ""}]})
 
-    assert top["message"].endswith("there is tags, sizes, turns, either, maybe, pair, one")
+    assert top["message"].endswith("Parameters: tags, sizes, turns, either, maybe, pair, one")
     assert inner["field"] == "turns[0].txt"
-    assert inner["message"].endswith("there is speaker, text")
+    assert inner["message"].endswith("Parameters: speaker, text")
 
 
 def test_mistakes_are_named_where_they_are() -> None:

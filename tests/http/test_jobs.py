@@ -80,7 +80,7 @@ async def test_a_pipeline_that_neither_workers_nor_jobs_know_is_an_error(http: H
     ):
         answer = await http.request(method, path, json=body)
         assert answer.status_code == 422, (path, answer.text)
-        assert answer.json()["detail"].startswith("There is no pipeline named 'typo'; there is add"), path
+        assert answer.json()["detail"].startswith("There is no pipeline named 'typo'. Pipelines: add"), path
         assert answer.json()["hint"] == "List the pipelines with: packhorse pipelines"
     for path in ("jobs?pipeline=retired", "jobs?pipeline=retired&status=failed", "jobs?pipeline=add&status=failed"):
         assert (await http.get(path)).status_code == 200, path
@@ -329,7 +329,7 @@ async def test_a_job_says_what_it_waits_for(http: Http, store: Store) -> None:
     without_code = await codes(http, job_id)
     await workers.enroll(store, alive(store, queues={"default": 2}, kinds=(job.plan.stages[0].kind,)))
 
-    message = "no worker that is alive serves queue `default`"
+    message = "no live worker serves queue `default`"
     assert alone == {"reasons": [{"code": "NO_WORKER", "message": message}]}
     assert without_code == ["NO_CODE"]
     assert await codes(http, job_id) == ["QUEUED"]
@@ -448,13 +448,13 @@ async def test_the_stage_of_a_retry_may_be_in_the_body(http: Http, store: Store,
     ("verb", "query", "body", "status", "message"),
     [
         ("retry", "?stage=add", b'{"stage": "*"}', 422, "The query names one stage, and the body another."),
-        ("retry", "", b'{"stage": "nope"}', 422, "There is no stage 'nope'; there is add."),
-        ("retry", "", b'{"stagge": "add"}', 422, "stagge: There is no parameter of this name; there is stage"),
+        ("retry", "", b'{"stage": "nope"}', 422, "There is no stage 'nope'. Stages of this job: add."),
+        ("retry", "", b'{"stagge": "add"}', 422, "stagge: Unknown parameter. Parameters: stage"),
         ("retry", "", b'{"stage": 3}', 422, "Expected `str | null`, got `int`"),
         ("retry", "", b"[]", 422, "The body must be a JSON object."),
         ("retry", "", b"{", 400, "The request cannot be read"),
         ("retry", "", b'{"stage": "' + b"x" * 100_000 + b'"}', 413, "body is too large"),
-        ("cancel", "", b'{"stage": "add"}', 422, "stage: There is no parameter of this name; there is none"),
+        ("cancel", "", b'{"stage": "add"}', 422, "stage: Unknown parameter. Parameters: none"),
         ("cancel", "", b"x", 400, "The request cannot be read"),
     ],
 )
@@ -488,7 +488,7 @@ async def test_the_log_of_a_stage_there_is_not_is_answered_with_those_there_are(
     answer = await http.get(f"jobs/{job_id}/log?stage=nope")
 
     assert answer.status_code == 422
-    assert answer.json()["detail"] == "There is no stage 'nope'; there is add."
+    assert answer.json()["detail"] == "There is no stage 'nope'. Stages of this job: add."
 
 
 # Seen before

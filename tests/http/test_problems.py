@@ -141,7 +141,7 @@ def test_no_fact_takes_the_place_of_a_member() -> None:
 
 
 async def test_the_client_hands_the_hint_on(running: Server) -> None:
-    with Client(running.url) as client, pytest.raises(UnknownPipeline, match="there is add, convert, ") as refused:
+    with Client(running.url) as client, pytest.raises(UnknownPipeline, match="Pipelines: add, convert, ") as refused:
         client.submit("nope", {})
 
     assert refused.value.hint.startswith("Workers publish their pipelines")

@@ -300,7 +300,7 @@ async def test_what_is_said_back_is_not_the_whole_of_what_was_sent(http: Http) -
 
     assert f"not '{'x' * 79}…" in user.json()["detail"]
     assert "x" * 100 not in user.text
-    assert f"There is no pipeline named '{'x' * 79}…; there is add, convert, " in pipeline.json()["detail"]
+    assert f"There is no pipeline named '{'x' * 79}…. Pipelines: add, convert, " in pipeline.json()["detail"]
 
 
 async def test_a_pipeline_there_is_not_is_answered_with_those_there_are(http: Http) -> None:
@@ -308,23 +308,25 @@ async def test_a_pipeline_there_is_not_is_answered_with_those_there_are(http: Ht
 
     assert (
         problem["detail"]
-        == "There is no pipeline named 'nope'; there is add, convert, fail, hold, log_in, picture, speak, split."
+        == "There is no pipeline named 'nope'. Pipelines: add, convert, fail, hold, log_in, picture, speak, split."
     )
     assert problem["hint"].startswith("Workers publish their pipelines when they start")
 
 
 async def test_a_name_there_is_not_is_answered_with_those_there_are(http: Http) -> None:
-    names = "there is model, ref_images, platform, enable_evaluate, version, note, labels"
+    names = "Parameters: model, ref_images, platform, enable_evaluate, version, note, labels"
 
     as_json = await http.post("jobs", json={"pipeline": "add", "colour": "red"})
     as_form = await http.post("jobs?pipeline=convert", files={**MODEL, "colour": (None, "red")})
     as_file = await http.post("jobs?pipeline=convert", files={**MODEL, "colour": ("red.png", b"")})
     in_query = await http.get("jobs?colour=red")
 
-    assert "there is pipeline, user_id, parameters, priority, delay, at, debounce, metadata" in as_json.json()["detail"]
+    assert (
+        "Parameters: pipeline, user_id, parameters, priority, delay, at, debounce, metadata" in as_json.json()["detail"]
+    )
     assert names in as_form.json()["detail"]
     assert names in as_file.json()["detail"]
-    assert "there is user_id, status, pipeline, created_from, created_until, q, cursor, limit" in in_query.text
+    assert "Parameters: user_id, status, pipeline, created_from, created_until, q, cursor, limit" in in_query.text
 
 
 # As a form

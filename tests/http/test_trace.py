@@ -13,9 +13,11 @@ import httpx2
 import pytest
 
 from packhorse import Client
+from packhorse.core.models import TaskId
 from packhorse.errors import JobNotFound
 from packhorse.http.middleware import trace_of
 from packhorse.log import JsonLines, log, logger, traced
+from packhorse.store.base import Lease
 from tests.http.processes import Place, Process, Server, served, until, working
 from tests.journey.places import PLACES
 
@@ -186,7 +188,7 @@ def test_a_sentence_is_a_line_with_its_facts(caplog: pytest.LogCaptureFixture) -
         "time": ours["time"],
         "level": "warning",
         "event": "lease_overdue",
-        "message": "the lease of nef of job-1 expired; the stage can be claimed again",
+        "message": "the lease of nef of job-1 expired; the stage returned to the queue",
         "trace_id": TRACE,
         "job_id": "job-1",
         "stage": "nef",
@@ -195,6 +197,23 @@ def test_a_sentence_is_a_line_with_its_facts(caplog: pytest.LogCaptureFixture) -
     assert other["trace_id"] == second["trace_id"] != TRACE
     assert second["message"] == "janitor failed and will be retried: ValueError('100 % {odd}')"
     assert (other["event"], other["logger"], other["message"]) == ("log", "somebody.else", "it said")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "why", "sentence"),
+    [
+        ("fail", "EXCEPTION: it broke", "nef of job-1 failed after 0.250 s: EXCEPTION: it broke"),
+        ("time_out", "TIMEOUT: too long", "nef of job-1 timed out after 0.250 s: TIMEOUT: too long"),
+        ("lost", "", "nef of job-1 was lost after 0.250 s"),
+    ],
+)
+def test_an_attempt_that_ended_badly_is_said_in_words(
+    caplog: pytest.LogCaptureFixture, outcome: str, why: str, sentence: str
+) -> None:
+    log.attempt_ended(Lease("job-1", TaskId("nef"), "token"), outcome, 0.25, why)
+
+    assert written(caplog)[-1]["message"] == sentence
+    assert written(caplog)[-1]["outcome"] == outcome
 
 
 def test_what_broke_brings_its_traceback(caplog: pytest.LogCaptureFixture) -> None:

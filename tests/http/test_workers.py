@@ -188,7 +188,7 @@ async def test_a_silent_worker_and_jobs_that_nothing_will_start_are_bad(http: Ht
     status, found = await findings(http)
 
     assert (status, found["worker w1"]["state"], found["waiting jobs"]["state"]) == ("bad", "bad", "bad")
-    assert found["waiting jobs"]["meaning"] == "no worker that is alive serves queue `default`"
+    assert found["waiting jobs"]["meaning"] == "no live worker serves queue `default`"
 
 
 async def test_files_that_do_not_answer_are_told_to_all_who_ask(http: Http, place: Place) -> None:

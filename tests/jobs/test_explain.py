@@ -59,7 +59,7 @@ def codes(job: Job, *live: WorkerCard) -> list[str]:
 def test_nobody_serves_the_queue() -> None:
     found = reasons(at_second_stage(), Around(Fleet([card(queues={"default": 8}, kinds=("onnx", "bie"))])), NOW)
 
-    assert found == [Reason("NO_WORKER", "no worker that is alive serves queue `gpu`")]
+    assert found == [Reason("NO_WORKER", "no live worker serves queue `gpu`")]
 
 
 def test_nobody_has_the_stage_as_it_was_submitted() -> None:
@@ -82,7 +82,7 @@ def test_a_single_slot_or_stage_is_not_counted() -> None:
     [stopping] = reasons(moved(lifecycle.cancel(begun, now=NOW)), Around(Fleet([ABLE])), NOW)
 
     assert queued.message == "`bie` waits for the only slot in queue `gpu`"
-    assert stopping.message == "the job is being stopped, and ends with the stage that still runs"
+    assert stopping.message == "the job is stopping: it ends when the last running stage has stopped"
 
 
 def test_workers_that_can_start_no_process_have_no_slots() -> None:
@@ -125,7 +125,7 @@ def test_what_ran_on_a_worker_that_is_gone_waits_for_another() -> None:
     [reason] = reasons(begun, Around(Fleet([elsewhere])), NOW)
 
     assert reason.code == "NO_WORKER"
-    assert reason.message == "the worker that ran `onnx` is not alive, nor any other that serves queue `default`"
+    assert reason.message == "the worker that ran `onnx` is gone, and no other worker serves queue `default`"
     assert codes(moved(lifecycle.cancel(begun, now=NOW)), elsewhere) == ["STOPPING", "NO_WORKER"]
 
 

@@ -126,8 +126,8 @@ def test_parameters_for_which_no_stage_runs_are_refused(packhorse: Bench) -> Non
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (contains("kind", "ocr"), "when names the parameter 'kind'; there is kinds, words, sound, token"),
-        (not_(any_(is_set("nope"))), "when names the parameter 'nope'"),
+        (contains("kind", "ocr"), "when= uses the unknown parameter 'kind'. Parameters: kinds, words, sound, token"),
+        (not_(any_(is_set("nope"))), "when= uses the unknown parameter 'nope'"),
         (is_set("token"), "when names 'token', which is secret"),
         (equals("kinds", object()), "is no JSON value"),
         (any_(), "any_ takes conditions, and at least one"),

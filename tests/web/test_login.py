@@ -89,7 +89,7 @@ def test_what_is_no_key_is_told_what_one_looks_like_and_not_said_back(page: Page
 
     log_in(page, typed)
 
-    expect(page.get_by_role("alert")).to_contain_text("a key is ph_ and 60 digits and small letters")
+    expect(page.get_by_role("alert")).to_contain_text("Copy it again: a key is ph_ and 60 lowercase letters and digits")
     expect(page.get_by_label("Key")).to_have_value("")
     assert typed not in page.content()
 

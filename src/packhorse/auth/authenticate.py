@@ -85,7 +85,7 @@ class Authenticator:
         if not presented and (cookie := cookie_value(scope, session_cookie(scope))) is not None:
             return await self._session_caller(scope, cookie, address)
         if not presented:
-            raise await self._refused("key.missing", address, "none was sent")
+            raise await self._refused("key.missing", address, "the request has none")
         text = presented[0]
         is_bearer = text[: len(BEARER)].lower() == BEARER and len(presented) == 1
         found = keys.read(text[len(BEARER) :].strip()) if is_bearer else None
@@ -148,14 +148,14 @@ class Authenticator:
     async def _key_caller(self, found: keys.Presented | None, presented: str, address: str) -> Caller:
         if found is None:
             mark = keys.fingerprint(presented)
-            reason = f"what was sent is not a whole one; {keys.LOOKS}"
+            reason = f"this key is incomplete. Copy it again: {keys.LOOKS}"
             raise await self._refused("key.malformed", address, reason, fingerprint=mark)
         key = await self._keyring.get(found.id)
         if key is None or not keys.is_digest(key.digest, found):
             mark = found.digest[:12]
-            raise await self._refused("key.wrong", address, "what was sent is not known", key=key, fingerprint=mark)
+            raise await self._refused("key.wrong", address, "this key does not exist here", key=key, fingerprint=mark)
         if not self._keyring.is_live(key):
-            raise await self._refused("key.ended", address, "what was sent has ended", key=key)
+            raise await self._refused("key.ended", address, "this key has expired or was revoked", key=key)
         caller = _caller(key, address)
         self._audit.tell("key.accepted", caller)
         return caller

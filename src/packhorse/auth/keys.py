@@ -34,7 +34,7 @@ LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
 SECRET = 32
 TEXT = re.compile(rf"{PREFIX}(?P<id>[0-9a-f]{{20}})(?P<secret>[{LETTERS}]{{{SECRET}}})(?P<sum>[0-9a-f]{{8}})")
 
-LOOKS = f"a key is {PREFIX} and {20 + SECRET + 8} digits and small letters, of which the last 8 check the others"
+LOOKS = f"a key is {PREFIX} and {20 + SECRET + 8} lowercase letters and digits"
 """The message for any other key."""
 
 SCOPES = ("submit", "read", "operate", "admin")
@@ -104,11 +104,11 @@ def check(tenant: str, scopes: Sequence[str], name: str = "", user: str | None =
         if text is not None and not (0 < len(text) <= LONGEST and text.isprintable())
     ]
     if user is not None and "admin" in scopes:
-        mistakes.append({"field": "scopes", "message": "Who may make keys for anybody cannot act for one user only"})
+        mistakes.append({"field": "scopes", "message": "A key with the scope admin cannot be restricted to one user"})
     if not scopes:
-        mistakes.append({"field": "scopes", "message": f"At least one is needed, of {list_some(SCOPES)}"})
+        mistakes.append({"field": "scopes", "message": f"At least one is required: {list_some(SCOPES)}"})
     mistakes += [
-        {"field": "scopes", "message": f"There is no scope {quote_short(scope)}; there is {list_some(SCOPES)}"}
+        {"field": "scopes", "message": f"There is no scope {quote_short(scope)}. Scopes: {list_some(SCOPES)}"}
         for scope in scopes
         if scope not in SCOPES
     ]

@@ -40,7 +40,7 @@ class HealthCheck:
         count = f"{len(live)} alive" + (f", {len(silent)} silent" if silent else "")
         late = [each.name for each in background_findings(live, now, self._settings) if not each.is_ok]
         return [
-            *(replace(each, meaning=f"{each.meaning}, as {self._me} sees it") for each in (store, files)),
+            *(replace(each, meaning=f"{each.meaning}, checked by worker {self._me}") for each in (store, files)),
             Finding("workers", not silent, count, ", ".join(silent) or "all report", "workers", now),
             Finding(
                 "background tasks",

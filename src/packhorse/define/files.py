@@ -36,7 +36,10 @@ BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u
 
 
 class File:
-    """A path that may not exist yet. It is opened when it is read, submitted or returned."""
+    """A file, given by its path. It need not exist yet: it is opened when it is read, submitted or returned.
+
+    It works wherever Python takes a path: ``open(p.photo)``, ``Image.open(p.photo)``, ``shutil.copy(p.photo, ...)``.
+    """
 
     __slots__ = ("_sha256", "made_by", "name", "path")
 
@@ -65,6 +68,9 @@ class File:
             with self.path.open("rb") as content:
                 self._sha256 = hashlib.file_digest(content, "sha256").hexdigest()
         return self._sha256
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     def open(self) -> BinaryIO:
         return self.path.open("rb")
@@ -226,8 +232,8 @@ class Accepts:
     def check(self, field: str, name: str, media_type: str = "") -> None:
         """Raises UnsupportedMedia with the field and the accepted kinds."""
         if self.kinds and not self._matching(name, media_type):
-            error = UnsupportedMedia(f"{field} must be {_join_or(self.kinds)}, and {name} is not.", field=field)
-            error.hint = f"Give {field} a file whose name or media type is one of these."
+            error = UnsupportedMedia(f"{field} must be {_join_or(self.kinds)}: {name} is not.", field=field)
+            error.hint = "packhorse compares the name of the file, or its media type."
             raise error
 
     def check_content(self, field: str, name: str, media_type: str, head: bytes) -> None:
@@ -236,11 +242,11 @@ class Accepts:
         found = signatures.detect(head)
         claims = (name, media_type.partition(";")[0].strip().lower())
         if matching and not any(_is_content(kind, claims, found) for kind in matching):
-            what = "empty" if not head else "of no known format" if found is None else found.upper()
+            what = "empty" if not head else "in an unknown format" if found is None else found.upper()
             error = UnsupportedMedia(
-                f"{field} must be {_join_or(self.kinds)}, and the content of {name} is {what}.", field=field
+                f"{field} must be {_join_or(self.kinds)}: the content of {name} is {what}.", field=field
             )
-            error.hint = f"Give {field} a file whose content is what its name says."
+            error.hint = "The content of the file must match its name."
             raise error
 
     def _matching(self, name: str, media_type: str) -> list[str]:

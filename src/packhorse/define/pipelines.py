@@ -235,7 +235,7 @@ def _with_defaults(condition: Condition, schema: Schema) -> Condition:
         return replace(condition, parts=tuple(_with_defaults(part, schema) for part in condition.parts))
     name, known = condition.parameter, schema.json_schema().get("properties", {})
     if name not in known:
-        raise ValueError(f"when names the parameter {name!r}; there is {list_some(known)}")
+        raise ValueError(f"when= uses the unknown parameter {name!r}. Parameters: {list_some(known)}")
     if any(path[0] == name for path in schema.secrets):
         raise ValueError(f"when names {name!r}, which is secret: the server cannot read it")
     return replace(condition, default=known[name].get("default"))

@@ -103,6 +103,8 @@ def load(target: str) -> Code:
     except DefinitionError:
         raise
     except BaseException as error:  # broad: loading runs the user's module, which may raise anything, SystemExit too
+        if not where.endswith(".py") and Path(where).is_file():
+            raise DefinitionError(f"{where} is not a Python file. Give file.py or module:attribute.") from error
         raise DefinitionError(f"{where} cannot be loaded: {_last_line(error)}") from error
     return _code(module, where, attribute)
 

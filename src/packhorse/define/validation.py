@@ -30,7 +30,8 @@ MAX_NAMES = 10
 MAX_QUOTE = 80  # characters of the input that are quoted
 
 NOT_VALID = "The request is not valid"
-NO_PARAMETER = "There is no parameter of this name"
+A_TIME = "Expected a time with a time zone, such as 2026-01-31T12:00:00+01:00"
+NO_PARAMETER = "Unknown parameter"
 
 
 def invalid(what: str, mistakes: Iterable[FieldError]) -> InvalidInput:
@@ -88,7 +89,7 @@ def find_nul(value: Any, path: str = "") -> Iterator[FieldError]:
 
 def unknown_fields(fields: Iterable[str], known: Iterable[str]) -> list[FieldError]:
     """Errors for unknown fields, each with the known names."""
-    message = f"{NO_PARAMETER}; there is {list_some(known)}"
+    message = f"{NO_PARAMETER}. Parameters: {list_some(known)}"
     return [{"field": field, "message": message} for field in fields]
 
 
@@ -104,7 +105,7 @@ def list_some(names: Iterable[str]) -> str:
 
 def unknown_pipeline(name: str, known: Iterable[str]) -> UnknownPipeline:
     return UnknownPipeline(
-        f"There is no pipeline named {quote_short(name)}; there is {list_some(sorted(known))}.",
+        f"There is no pipeline named {quote_short(name)}. Pipelines: {list_some(sorted(known))}.",
         field="pipeline",
         pipeline=name[:MAX_ERROR_LENGTH],
     )
@@ -131,7 +132,7 @@ def field_errors(error: BaseException) -> list[FieldError]:
         return [{"field": _join(path, missing["name"]), "message": "This is required"}]
     if surplus := _UNKNOWN.fullmatch(message):
         return [{"field": _join(path, surplus["name"]), "message": NO_PARAMETER}]
-    return [{"field": path, "message": message}]
+    return [{"field": path, "message": A_TIME if "RFC3339" in message else message}]
 
 
 def _join(path: str, name: str) -> str:

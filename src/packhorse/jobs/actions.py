@@ -88,12 +88,12 @@ async def promote(services: Services, caller: Caller, job_id: str, name: str | N
 def _destination(services: Services, name: str | None) -> Destination:
     if not services.destinations:
         raise errors.InvalidInput(
-            "There is no place to promote to: PACKHORSE_PROMOTE_TO names none.", field="destination"
+            "No destination is configured. The operator sets PACKHORSE_PROMOTE_TO.", field="destination"
         )
     if name is None:
         return next(iter(services.destinations.values()))
     if name not in services.destinations:
-        message = f"There is no destination {quote_short(name)}; there is {list_some(services.destinations)}."
+        message = f"There is no destination {quote_short(name)}. Destinations: {list_some(services.destinations)}."
         raise errors.InvalidInput(message, field="destination")
     return services.destinations[name]
 
@@ -170,14 +170,20 @@ def select_jobs(given: Meant, caller: Caller, status: Status | None) -> tuple[li
     created_until = time_from(given.created_until, "created_until", mistakes)
     named = (given.user_id, given.status, given.pipeline, created_from, created_until)
     is_filter = given.all or any(each is not None for each in named)
-    check_selection(given.ids, mistakes, is_filter=is_filter, choices="ids, a filter, or all")
+    check_selection(given.ids, mistakes, is_filter=is_filter, choices="ids, a filter or all")
     if given.ids:
         return list(dict.fromkeys(given.ids)), None
     wanted = Filter(None, given.user_id, status, given.pipeline, created_from, created_until)
     filters = access.jobs_filters(caller, wanted)
     if len(filters) > 1:
         raise invalid(
-            NOT_VALID, [{"field": "pipeline", "message": f"It is needed: {list_some(sorted(caller.pipelines))}"}]
+            NOT_VALID,
+            [
+                {
+                    "field": "pipeline",
+                    "message": f"Required. Pipelines of this app: {list_some(sorted(caller.pipelines))}",
+                }
+            ],
         )
     return [], next(iter(filters), None)
 

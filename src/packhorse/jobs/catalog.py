@@ -199,7 +199,7 @@ class Catalog:
         if self._default and not app:
             raise validation.unknown_pipeline(self._default, found)
         nothing = "No pipeline is published; a worker publishes its own when it starts."
-        message = f"Which pipeline? There is {list_some(sorted(found))}." if found else nothing
+        message = f"Name a pipeline: {list_some(sorted(found))}." if found else nothing
         raise InvalidInput(message, field="pipeline")
 
     def _of(self, app: str) -> dict[str, Published]:

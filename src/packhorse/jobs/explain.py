@@ -64,6 +64,13 @@ class Around(Struct, frozen=True):
     """The active job that has the slot of this ended one."""
 
 
+_ENDED = {
+    Status.COMPLETED: "the job has completed",
+    Status.FAILED: "the job has failed",
+    Status.CANCELLED: "the job was cancelled",
+}
+
+
 async def explain_job(store: Store, job: Job, fleet: Callable[[], Awaitable[Fleet]]) -> list[Reason]:
     now = store.now()
     if job.status.is_terminal:
@@ -89,15 +96,15 @@ async def read_pauses(store: Store) -> dict[str, Pause]:
 def reasons(job: Job, around: Around, now: float) -> list[Reason]:
     """What each stage that could run waits for, and stages whose worker is gone. Empty if all of them run."""
     if job.status.is_terminal:  # only an ended job can lack its slot: an active one has it from the start
-        found = [Reason("ENDED", f"the job is {job.status.value}")]
+        found = [Reason("ENDED", _ENDED[job.status])]
         if around.holder is not None:
-            blocked = f"it cannot be retried before job {around.holder}, which is active, has ended"
+            blocked = f"it can be retried when the active job {around.holder} has ended"
             found.append(Reason("SLOT_TAKEN", blocked))
         return found
     if job.stopping is not None:
         count = len(job.running_tasks())
-        last = "stage that still runs" if count == 1 else f"{count} stages that still run"
-        found = [Reason("STOPPING", f"the job is being stopped, and ends with the {last}")]
+        last = "stage has" if count == 1 else f"{count} stages have"
+        found = [Reason("STOPPING", f"the job is stopping: it ends when the last running {last} stopped")]
         stages = zip(job.plan.stages, job.stages, strict=True)
         return found + [reason for plan, stage in stages for reason in _of_running(plan, stage, around)]
     found = []
@@ -115,7 +122,7 @@ def _of_running(plan: StagePlan, stage: Stage, around: Around) -> Iterator[Reaso
     """Running according to its record, which another worker would correct; but there is none."""
     is_running = any(task.status is TaskStatus.RUNNING for task in stage.tasks or ())
     if is_running and not any(plan.queue in card.queues for card in around.fleet.live):
-        said = f"the worker that ran `{plan.name}` is not alive, nor any other that serves queue `{plan.queue}`"
+        said = f"the worker that ran `{plan.name}` is gone, and no other worker serves queue `{plan.queue}`"
         yield Reason("NO_WORKER", said)
 
 
@@ -133,7 +140,7 @@ def _of_stage(job: Job, plan: StagePlan, stage: Stage, around: Around, now: floa
     serving = [card for card in around.fleet.live if plan.queue in card.queues]
     able = [card for card in serving if plan.kind in card.kinds or not card.kinds]  # older workers have none
     if not serving:
-        yield Reason("NO_WORKER", f"no worker that is alive serves queue `{plan.queue}`")
+        yield Reason("NO_WORKER", f"no live worker serves queue `{plan.queue}`")
     elif not able:
         yield Reason(
             "NO_CODE", f"no live worker has stage `{plan.name}` of pipeline `{job.plan.pipeline}` as it was submitted"

@@ -71,7 +71,7 @@ def select_failures(given: Chosen, tenant: str, now: float) -> tuple[list[str], 
         errors.append({"field": "pace", "message": f"It must be from 0.001 to {FASTEST:.0f} a second"})
     since, until = time_from(given.since, "since", errors), time_from(given.until, "until", errors)
     is_filter = any(each is not None for each in (*texts.values(), since, until))
-    check_selection(given.ids, errors, is_filter=is_filter, choices="ids, or a filter")
+    check_selection(given.ids, errors, is_filter=is_filter, choices="ids or a filter")
     if given.ids:
         return list(dict.fromkeys(given.ids)), None
     return [], FailureFilter(
@@ -218,7 +218,7 @@ def _one_filter(caller: Caller, wanted: FailureFilter, group: FailureGroup | Non
     filters = access.failure_filters(caller, wanted)
     if len(filters) != 1 and group is None:
         names = list_some(sorted(caller.pipelines))
-        message = f"Name one of this app's pipelines: {names}"
+        message = f"Required. Pipelines of this app: {names}"
         raise invalid(NOT_VALID, [{"field": "pipeline", "message": message}])
     return filters[0] if len(filters) == 1 else replace(wanted, tenant=caller.tenant)
 

@@ -106,7 +106,7 @@ async def deployment_finding(store: Store, blobs: Blobs) -> list[Finding]:
     if ours is None:
         meaning = "the first server or worker marks store and files as one deployment"
         return [Finding("deployment", True, "not marked yet", meaning, "files", store.now())]
-    return [Finding("deployment", True, ours, "store and files belong together", "files", store.now())]
+    return [Finding("deployment", True, ours, "these files belong to this store", "files", store.now())]
 
 
 async def _time_answer(

@@ -418,7 +418,7 @@ def _destinations(services: Services, job: Job, results: job_schemas.Results) ->
 def check_stage(job: Job, stage: str | None) -> None:
     if stage is not None and stage not in job.plan.index:
         raise InvalidInput(
-            f"There is no stage {quote_short(stage)}; there is {list_some(job.plan.index)}.", field="stage"
+            f"There is no stage {quote_short(stage)}. Stages of this job: {list_some(job.plan.index)}.", field="stage"
         )
 
 
@@ -431,7 +431,7 @@ def selection_errors(ids: Sequence[str], most: int, texts: Mapping[str, str | No
 def check_selection(ids: Sequence[str], errors: list[FieldError], *, is_filter: bool, choices: str) -> None:
     """Raises InvalidInput for the errors, and unless there are either ids or a filter."""
     if not errors and bool(ids) == is_filter:
-        what = "Give ids, or what they have in common, not both" if is_filter else f"Say which: {choices}"
+        what = "Give ids or filters, not both" if is_filter else f"Nothing is selected: give {choices}"
         errors = [{"field": "ids", "message": what}]
     if errors:
         raise invalid(NOT_VALID, errors)

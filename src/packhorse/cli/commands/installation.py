@@ -122,14 +122,17 @@ async def _adopt(settings: Settings, output: Output, *, is_sure: bool) -> int:
     try:
         ours, mark = await get_id(store), await read_mark(blobs)
         if mark is not None and mark.id == ours:
-            output.print_one({"deployment": ours, "adopted": False}, f"Store and files belong together: {ours}.")
+            output.print_one(
+                {"deployment": ours, "adopted": False},
+                f"Nothing to adopt: the files already belong to this store (deployment {ours}).",
+            )
             return 0
         if is_sure:
             ours = await adopt_files(store, blobs, address_of(settings))
             if (published := publish_destination(store, settings)) is not None:
                 await published.adopt()
                 await published.blobs.close()
-            message = f"Store and files now belong together: {ours}. Restart servers and workers that have stopped."
+            message = f"The files now belong to this store (deployment {ours}). Restart what has stopped."
             output.print_one({"deployment": ours, "adopted": True}, message)
             return 0
     finally:

@@ -125,5 +125,5 @@ def _act(verb: str, one: ActOnOne, jobs: tuple[str, ...], chosen: Chosen, all: b
 
 
 def _print_job(job: Json, remote: Remote) -> None:
-    stopping = " and being stopped" if job["stopping"] and job["status"] not in TERMINAL else ""
-    remote.print_one(job, f"Job {job['job_id']} is {job['status']}{stopping}.")
+    is_stopping = job["stopping"] and job["status"] not in TERMINAL
+    remote.print_one(job, f"Job {job['job_id']} is {'stopping' if is_stopping else job['status']}.")

@@ -85,7 +85,7 @@ def list_keys(*, tenant: str | None = None, places: Places = Places(), remote: R
         tenant: Only keys of this tenant. A server only lists keys of your own tenant.
     """
     with _client(remote, places, tenant) as client:
-        remote.print_list(client.keys(), COLUMNS, _row)
+        remote.print_list(client.keys(), COLUMNS, _row, "No keys. Create one with: packhorse keys create --scope SCOPE")
 
 
 @app.command
@@ -138,7 +138,7 @@ def create_token(job: JobId, /, *, expires: str | None = None, remote: Remote = 
     if remote.json:
         output.document(made)
         return
-    output.message(f"Token {made['key_id']} is for job {job} only, until {made['ends_at']}. Keep it safe:")
+    output.message(f"Created token {made['key_id']} for job {job}, until {made['ends_at']}. It is shown only once:")
     output.plain(made["key"])
     output.message(f"Page for the end user: {made['url']}")
 
@@ -287,7 +287,8 @@ def _print_key(made: Json, remote: Remote) -> None:
     if remote.json:
         output.document(made)
         return
-    output.message(f"Key {made['key_id']} of tenant {made['tenant_id']} may {', '.join(made['scopes'])}. Keep it safe:")
+    scopes = ", ".join(made["scopes"])
+    output.message(f"Created key {made['key_id']} (tenant {made['tenant_id']}, {scopes}). It is shown only once:")
     output.plain(made["key"])
 
 
