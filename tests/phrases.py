@@ -1,9 +1,9 @@
 """The check of language in `make check`: finds old-fashioned phrases in every text that people read.
 
-It reads the README and the docs, the texts, comments and docstrings of `src` (errors, hints, settings, log messages,
-command line, OpenAPI), and the templates and scripts of the web UI. It does not read code in Markdown, identifiers and
-file names. Each finding names file, line, phrase and a plain alternative. `docs/reference` is generated from `src`: fix
-it there.
+It reads the README and the docs, the texts, comments and docstrings of `src`, `apps` and `examples` (errors, hints,
+settings, log messages, command line, OpenAPI, descriptions of pipelines), and the templates and scripts of the web UI.
+It does not read code in Markdown, identifiers and file names. Each finding names file, line, phrase and a plain
+alternative. `docs/reference` is generated from `src`: fix it there.
 """
 
 from __future__ import annotations
@@ -62,6 +62,28 @@ PLAIN = {
     r"straight (at|to) the store": "directly to the store",
     r"in hand": "running, held",
     r"unless said otherwise": "Default: …",
+    r"to be had": "available",
+    r"(in|for|after|with|only) so (many|much|long)": "name the number: the limit, this long",
+    r"of so (many|much|long)": "name the number: the limit, this long",
+    r"(that|this) is so": "name the condition",
+    r"as if alone": "say what it sees",
+    r"faults? strikes?|it can strike": "occurs, is injected",
+    r"(stands?|stood) (in the|there|beside|above)": "is in, is next to",
+    r"(lies|lie|lay) (in|on|below|beside|at|between)": "is in, is below",
+    r"asks for itself": "reloads",
+    r"not a whole one|no whole one": "incomplete",
+    r"who (has heard|is further behind|waits exactly|says less|has a face)": "name the actor",
+    r"who (is|are|was) (assigned|given|told)": "name the actor",
+    r"and is none": "but is not a …",
+    r"(is|are|was|were) not to be": "must not, cannot",
+    r"all that there (is|are)": "all",
+    r"what (it|they) (is|are) called": "its name",
+    r"(goes|go) in; .{1,40} comes? out": "say what the program does",
+    r"(can be|is|are) claimed again": "returned to the queue",
+    r"a word about": "say what",
+    r"no others? that serves?": "no other worker",
+    r"of which (everything|nothing|nobody|a part|some|the|more|all)": "two sentences, or: whose, whose parts",
+    r"how (things|it) (stands?|stood)": "state",
 }
 """Phrase, as a regular expression of whole words, and what to write instead."""
 
@@ -96,10 +118,11 @@ def surfaces(root: Path = ROOT) -> Iterator[Path]:
     """Every file with text that people read."""
     yield from (root / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
     yield from sorted(path for path in (root / "docs").rglob("*.md") if path.parent.name != "reference")
-    for kind in ("py", "html", "js"):
-        for path in sorted((root / "src").rglob(f"*.{kind}")):
-            if "vendor" not in path.parts:
-                yield path
+    for kind in ("py", "html", "js", "md"):
+        for folder in ("src", "apps", "examples"):
+            for path in sorted((root / folder).rglob(f"*.{kind}")):
+                if not {"vendor", "node_modules", "build"} & set(path.parts):
+                    yield path
 
 
 def check(path: Path, root: Path = ROOT) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.phrases import check, surfaces
+from tests.phrases import ROOT, check, surfaces
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,9 @@ from tests.phrases import check, surfaces
         ("module.py", '"""First.\n\nThe run before is over.\n"""\n', 3),
         ("page.html", "<p>\nUploads under way: {{ count }}</p>\n", 2),
         ("page.js", "// look at it\n", 1),
+        ("module.py", '"""A list of which nothing is known."""\n', 1),
+        ("page.md", "A model goes in; a packed model comes out.\n", 1),
+        ("module.py", "x = 'the file is declared as a feed and is none'\n", 1),
     ],
 )
 def test_a_phrase_is_found_with_its_line(tmp_path: Path, name: str, text: str, line: int) -> None:
@@ -50,4 +53,5 @@ def test_every_surface_is_in_plain_english() -> None:
     paths = list(surfaces())
 
     assert len(paths) > 200
+    assert {"src", "apps", "examples", "docs"} <= {path.relative_to(ROOT).parts[0] for path in paths}
     assert [str(found) for path in paths for found in check(path)] == []

@@ -30,7 +30,7 @@ STARTED_WITH = frozenset(os.environ)
 """Names of the variables that this process was started with. `hide_settings` removes some."""
 PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4
 ENV_START, ENV_END = 47, 48
-"""Places in /proc/self/stat after the name: where the environment lies in memory."""
+"""Places in /proc/self/stat after the name: where the environment begins and ends in memory."""
 NETWORK = Path("/sys/class/net")
 
 
@@ -122,7 +122,7 @@ def is_alive(pid: int, born_at: float) -> bool:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Whether there is a process of which the system shows nothing."""
+    """Whether the process exists, but the system hides it."""
     if _stat(pid) is not None:
         return False
     try:

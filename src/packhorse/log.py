@@ -25,7 +25,7 @@ logger = logging.getLogger("packhorse")
 TEXT = "%(asctime)s %(levelname)s %(message)s"
 CONTINUED = "\n  | "
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""As in `core/text.py`, which is not to be imported here."""
+"""As in `core/text.py`, which this module must not import."""
 FORMATS = ("text", "json")
 MAX_REASON = 500  # Characters of a stage's error message in the log. The job has all of it.
 USUAL = frozenset(

@@ -94,7 +94,7 @@ def proxies(text: str) -> str:
 def secret_keys(text: str) -> list[str]:
     """The keys of ``secret_key``: the first is in use, the others are those it replaces.
 
-    A text of which a part would be too short for a key is one key: a passphrase may contain commas.
+    If a part would be too short for a key, the whole text is one key: a passphrase may contain commas.
     """
     parts = [each.strip() for each in text.split(",")]
     if all(len(each) >= MIN_SECRET_KEY for each in parts):

@@ -256,7 +256,7 @@ def test_what_was_not_asked_for_does_not_run(packhorse: Bench, made: Path) -> No
 
     assert job.status == "completed", job.error
     assert set(job.result.found) == {"cut", "yolo"}
-    assert job.result.notes == dict.fromkeys(["ocr", "face", "pose", "asr", "asrx"], "not asked for")
+    assert job.result.notes == dict.fromkeys(["ocr", "face", "pose", "asr", "asrx"], "not selected")
     assert (job.status_of(face), job.attempts_of(face)) == ("skipped", 0)
     assert job.result.video.sampled == 7
 

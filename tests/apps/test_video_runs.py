@@ -97,7 +97,7 @@ def test_every_processor_is_seen_at_its_work(video: Stand, made: Path) -> None:
         assert (stage["status"], stage["progress"]) == ("completed", 100)
         assert (stage["current"], stage["total"]) == (total, total)
         assert ended["started_at"] <= stage["started_at"] <= stage["updated_at"] <= ended["completed_at"]
-    assert ended["result"]["notes"] == dict.fromkeys(["ocr", "pose", "yolo"], "not asked for")
+    assert ended["result"]["notes"] == dict.fromkeys(["ocr", "pose", "yolo"], "not selected")
     assert _together(ended["stage_timings"]["face"], ended["stage_timings"]["hear"]) > 0.1
     assert during["stage"] is not None
     assert 0 <= during["progress"] <= ended["progress"] == 100

@@ -705,4 +705,4 @@ def test_it_is_explained_why_a_job_does_not_run(ask: Tell, shared: Dev) -> None:
 
     assert waiting.out.startswith("NOT_BEFORE: greet is not due before ")
     assert [each["code"] for each in document["reasons"]] == ["NOT_BEFORE"]
-    assert ended.out.startswith("ENDED: the job is completed.")
+    assert ended.out.startswith("ENDED: the job has completed.")

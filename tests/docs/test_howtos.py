@@ -78,7 +78,7 @@ def test_find_stages_that_are_not_safe_to_repeat(tmp_path: Path) -> None:
     for point in ("returned", "published"):
         assert f"charge, killed when {point}: happened more than once: 5 for JOB" in ran.out
     assert "receipt, killed" not in ran.out
-    assert "One charge was made twice." in ran.out
+    assert "The lab found a charge that was made twice." in ran.out
     assert ran.out.count("1 passed") == 1
 
 

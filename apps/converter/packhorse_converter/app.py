@@ -48,7 +48,7 @@ Size = Annotated[int, Meta(ge=1, le=65_536)]
 
 
 class Convert(Params):
-    """An ONNX model for an edge NPU: optimised, quantised to int8 and packed for its platform."""
+    """Converts an ONNX model for an edge NPU: optimises it, quantises it to int8 and packs it for the platform."""
 
     model: Annotated[File, Accepts(".onnx", size="1GB")]
     ref_images: Annotated[

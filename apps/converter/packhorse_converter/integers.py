@@ -51,7 +51,7 @@ class _Quantised(NamedTuple):
 
 
 def lower(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Replace what lies between dequantise and quantise nodes by integer operators."""
+    """Replace the nodes between dequantise and quantise nodes by integer operators."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
     graph = made.graph

@@ -21,7 +21,7 @@ MOST_INTEGER = 10
 
 
 class Feeds(Sequence[Feed]):
-    """Feeds that are made when they are asked for: together they may need far more memory than one."""
+    """Feeds that are made on access: together they may need far more memory than one."""
 
     def __init__(self, make: Callable[[int], Feed], numbers: Sequence[int]) -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""The pipeline: fetch within limits, keep the file as it came, and look into it."""
+"""The pipeline: fetch a file within limits, store it unchanged, and examine it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from packhorse_fetch.charsets import HEAD
 from packhorse_fetch.examine import Findings, Trouble, examine
 
 ALLOW = "FETCH_ALLOW"
-"""The setting that names hosts and networks which may be fetched from though they are not public."""
+"""The setting with the hosts and networks that may be fetched from although they are not public."""
 JOBS = "FETCH_JOBS"
 """The setting that names the file with the schedules."""
 KEEP = timedelta(days=7)
 AFRESH = KEEP - timedelta(days=1)
-"""What has not changed for so long is fetched again all the same, so that there is always a copy."""
+"""A file that has not changed for this long is downloaded again anyway, so that there is always a copy."""
 SILENCE = 15.0
 
 app = App("fetch", statuses={"pending": "pending", "running": "running", "completed": "success", "failed": "error"})
@@ -30,25 +30,25 @@ Secrets = Annotated[dict[str, Secret], Meta(max_length=50)]
 
 
 class Fetch(Params):
-    """An address that is fetched. `params` and `headers` are for keys: nobody is ever shown what stands in them."""
+    """Downloads a file from the web. `params` and `headers` are for secrets: their values are never shown."""
 
     fetch_url: Annotated[str, Meta(max_length=2048, pattern=r"^https?://[^\s]+$")]
     params: Secrets = {}  # noqa: RUF012 (msgspec copies it; likewise below)
-    """Added to the query of the address. What everybody may see can stand in the address itself."""
+    """Added to the query of the address. Write values that are not secret into the address itself."""
     headers: Secrets = {}  # noqa: RUF012
     post_process: bool = True
-    """Look into the file: measure pictures, take fields out of JSON, feeds and pages."""
+    """Examine the file: measure pictures, extract fields from JSON, feeds and pages."""
     required: bool = False
     """Fail the job if the file cannot be read or a field is missing. By default that is a warning."""
     fields: Annotated[dict[str, Annotated[str, Meta(pattern=fields.PATH)]], Meta(max_length=100)] = {}  # noqa: RUF012
-    """What is taken out of JSON, a feed or a page, by name: `{"titles": "entries[*].title"}`."""
+    """Fields to extract from JSON, a feed or a page, by name: `{"titles": "entries[*].title"}`."""
     timeout_s: Annotated[float, Meta(gt=0, le=300)] = 30.0
     max_bytes: Annotated[int, Meta(ge=1, le=1024**3)] = 50 * 1024**2
     max_redirects: Annotated[int, Meta(ge=0, le=10)] = 3
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where it came from, and what the server says to know it again by."""
+    """The address of the file, and what the server sends to recognise an unchanged file."""
 
     url: str
     status: int
@@ -67,7 +67,7 @@ class Source(msgspec.Struct, frozen=True):
 class Download(msgspec.Struct, frozen=True):
     source: Source
     original: File | None
-    """None if it is as it was."""
+    """None if the file has not changed."""
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What became of it; the same, without the line about a change, is in ``meta.json``."""
+    """The outcome; ``meta.json`` has the same, without the line about a change."""
 
     source: Source
     message: str
@@ -88,7 +88,7 @@ class Report(msgspec.Struct, frozen=True):
     image: images.Picture | None = None
     fields: dict[str, Any] | None = None
     missing: list[str] | None = None
-    """Names of fields that lead nowhere."""
+    """Names of fields that the file does not have."""
     warnings: list[Trouble] = []
 
 
@@ -199,7 +199,7 @@ def type_of(path: Path, content_type: str) -> str:
 
 
 def remembered(previous: Any) -> Source | None:
-    """What the run before knows of it, if that is young enough for its copy to be there for another day."""
+    """The source of the previous run, if its copy is kept for at least another day."""
     try:
         source: Source = msgspec.convert(previous["source"], Source)
     except (TypeError, KeyError, msgspec.ValidationError):  # there is none, or it was made by another version
@@ -208,7 +208,7 @@ def remembered(previous: Any) -> Source | None:
 
 
 def unchanged(previous: Any, source: Source) -> Report:
-    """What the run before found in it still holds, so whoever looks at the newest run sees it there."""
+    """The findings of the previous run are still valid, so the newest run shows them too."""
     message = f"Not changed since {source.fetched_at}."
     try:
         last = msgspec.convert(previous, Report)

@@ -37,14 +37,14 @@ WARNINGS: Mapping[str, str] = {
     "BAD_JSON": "The file is declared as JSON and cannot be read as JSON.",
     "BAD_PAGE": "The markup of the page cannot be read.",
     "NOT_READ": "The file is JSON or a feed of more than 32 MiB. It is not looked into.",
-    "BAD_FEED": "The file is declared as a feed and is none.",
-    "BROKEN_FEED": "The feed is not well-formed XML. What could be made out was read.",
+    "BAD_FEED": "The file is declared as a feed, but is not a feed.",
+    "BROKEN_FEED": "The feed is not well-formed XML. Only the readable parts were used.",
     "BAD_CHARSET": "Some characters do not exist in the charset. They were replaced by \ufffd.",
     "GUESSED_CHARSET": "The charset is not declared, or the file does not fit the declared one. It was guessed.",
     "WRONG_TYPE": "The server declares a picture, JSON or a feed, and the file is something else.",
-    "MISSING_FIELDS": "Fields that the schedule asks for are not in the file; `missing` lists them.",
+    "MISSING_FIELDS": "The file does not have all fields of the schedule; `missing` lists those it lacks.",
 }
-"""The file is stored and published all the same. With `required`, the job fails with the code, and is not retried."""
+"""The file is stored and published anyway. With `required`, the job fails with the code, and is not retried."""
 
 
 def is_final(code: str) -> bool:

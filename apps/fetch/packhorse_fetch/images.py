@@ -1,4 +1,4 @@
-"""What a picture is like: how large, what is to be seen from afar, which colours it is made of."""
+"""Facts about a picture: its size, a thumbnail, its main colours."""
 
 from __future__ import annotations
 

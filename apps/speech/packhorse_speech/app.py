@@ -45,7 +45,7 @@ class Assignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Dialogue(Params):
-    """Several speakers, one audio file. Who is assigned no voice is given one that nobody else has."""
+    """Makes one audio file from the turns of several speakers. A speaker without an assignment gets an unused voice."""
 
     turns: Annotated[list[Turn], Meta(min_length=1, max_length=MOST_TURNS, extra_json_schema={"x-unique-by": "index"})]
     voice_assignments: Annotated[
@@ -78,7 +78,7 @@ class Substitution(msgspec.Struct, frozen=True):
 class Spoken(msgspec.Struct, frozen=True):
     audio: File
     latency_ms: int
-    """What synthesising it took."""
+    """Time that the synthesis took."""
     is_silent: bool = False
 
 

@@ -14,7 +14,7 @@ LOUDNESS = 0.1
 QUIET = LOUDNESS * 10 ** (-35 / 20)
 """RMS over a few milliseconds below which a passage counts as silent: -55 dB, far below any consonant."""
 MARGIN = 0.005
-"""Seconds that are kept around what is heard."""
+"""Seconds to keep before and after the audible part."""
 MOMENT = 0.004
 LOUDEST = 0.95
 EDGE = 0.003
@@ -28,7 +28,7 @@ class Placed(NamedTuple):
 
 
 def trim(samples: Samples, rate: int, quiet: float = QUIET, margin: float = MARGIN) -> Samples:
-    """Remove the silence around a turn, so that its duration is what is heard; quiet consonants stay whole."""
+    """Remove the silence around a turn, so that only the audible part counts; quiet consonants stay whole."""
     size = int(MOMENT * rate)
     level = np.sqrt(np.convolve(samples**2, np.full(size, 1 / size, np.float32), "same")) if samples.size else samples
     heard = np.flatnonzero(level > quiet)

@@ -166,7 +166,7 @@ def speaking_voices(engine: Espeak) -> tuple[int, int]:
 
 
 def own_voices(count: int) -> int:
-    """How many of so many speakers have a voice of their own."""
+    """How many of ``count`` speakers have their own voice."""
     speakers = [f"speaker {i}" for i in range(count)]
     given = assigned(Dialogue(turns=[Turn(speaker, "a") for speaker in speakers]), speakers)
     return len({*given.values()})

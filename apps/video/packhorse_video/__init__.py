@@ -1,4 +1,4 @@
-"""What is to be seen and heard in a video, as a packhorse app."""
+"""Video analysis as a packhorse app."""
 
 from packhorse_video.app import analyse, app
 

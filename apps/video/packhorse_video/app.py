@@ -33,7 +33,7 @@ from packhorse_video.frames import Frames
 
 app = App("video", statuses={status: status for status in ("pending", "running", "completed", "failed", "cancelled")})
 
-NOT_ASKED = "not asked for"
+NOT_ASKED = "not selected"
 SILENT = "the video has no sound"
 ABSENT = "not available on this machine"
 KINDS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".ogv", ".flv", ".wmv", "video/*")
@@ -42,15 +42,15 @@ MEMORY = "4GB"
 
 
 class Analyse(Params):
-    """What is to be seen and heard in a video: cuts, text, faces, poses, objects, words and who says them."""
+    """Finds cuts, text, faces, poses, objects, words and speakers in a video."""
 
     video: Annotated[File, Accepts(*KINDS, size="4GB", content=False, path="video_path")]  # the stage probes it
     processors: Annotated[list[Annotated[str, Choices(processors.available)]], Meta(max_length=7)] = []  # noqa: RUF012
-    """Left empty: all that there are."""
+    """Processors to run. Empty: all that are available."""
     sampling_rate: Annotated[float, Meta(ge=0.1, le=30)] = 2.0
-    """Frames per second that are looked at. Cuts are found to the frame all the same."""
+    """Frames per second to analyse. Cuts are found to the frame at any rate."""
     frame_size: Annotated[int, Meta(ge=160, le=1920)] = 960
-    """Pixels of the longer side that larger frames are scaled to."""
+    """Larger frames are scaled down so that their longer side has this many pixels."""
 
 
 class Decoded(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ class Analysis(msgspec.Struct, frozen=True):
 
 
 def asked(*names: str) -> Condition:
-    """One of these processors was asked for, or all that there are."""
+    """Whether the job selects one of these processors, or all."""
     return any_(not_(is_set("processors")), *(contains("processors", name) for name in names))
 
 

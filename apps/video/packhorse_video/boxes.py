@@ -119,7 +119,7 @@ def distinct(boxes: Array, scores: Array, at_least: float, same: float = SAME) -
 
 
 def is_same(a: Array, b: Array, same: float = 0.5, within: float = 0.8) -> bool:
-    """Whether two boxes overlap that much, or one of them lies in the other."""
+    """Whether two boxes overlap that much, or one of them is inside the other."""
     wide, high = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
     if wide <= 0 or high <= 0:
         return False

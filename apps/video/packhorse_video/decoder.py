@@ -140,7 +140,7 @@ class _Decoding:
             self._due = (math.floor((at + 0.5 / rate) / self._every) + 1) * self._every  # a jump leaves no debt
 
     def _is_due(self, at: float, rate: float) -> bool:
-        """Never what is seen at the same time as the last, or before it: a film of them must go on."""
+        """A frame with the time of the last one, or an earlier time, is left out: times in a film must increase."""
         sampled = self._frames.times
         return at + 0.5 / rate >= self._due and (not sampled or at > sampled[-1])
 

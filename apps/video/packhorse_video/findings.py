@@ -19,7 +19,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float
     """Seconds from the beginning of the video."""
     label: str
-    """What it is: the text that was read, the word that was heard, the class of an object."""
+    """What it is: the text that was read, the spoken word, the class of an object."""
     until: float | None = None
     """End, if it lasts."""
     score: float | None = None

@@ -181,4 +181,4 @@ def _run(command: Sequence[str], cwd: Path | None = None) -> None:
 
 if __name__ == "__main__":
     if missing := fetch(weights.folder()):
-        sys.exit("\n".join(["Not to be had:", *missing]))
+        sys.exit("\n".join(["These weights could not be fetched:", *missing]))

@@ -19,7 +19,7 @@ QUALITY = "23"
 
 
 class Movie:
-    """Written in order, sound beside the pictures it is heard with."""
+    """Written in order: each picture with the sound of its time."""
 
     def __init__(self, path: Path, size: tuple[int, int], rate: Fraction, sound: Sound | None = None) -> None:
         self._file: Any = av.open(str(path), "w", format="mp4", options={"movflags": "faststart"})

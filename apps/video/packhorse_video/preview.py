@@ -27,7 +27,7 @@ LINE = 13
 SURE = 0.5
 """Points that are seen less surely are not drawn."""
 MOMENT = 1.0
-"""Seconds around a frame, of which the words are shown with it."""
+"""The words spoken within these seconds of a frame are shown with it."""
 SHEET = 12
 COLUMNS = 3
 TILE = 320
@@ -107,7 +107,7 @@ def _mark(draw: ImageDraw.ImageDraw, size: tuple[int, int], processor: str, find
 
 
 def _caption(found: Found, at: float, lasts: float) -> str:
-    """The words of the moment and who speaks; where no words were asked for, what they say in all of their turn."""
+    """The words of the moment and the speaker; without the processor `asr`, the words of the whole turn."""
     turn = next((each for each in found.get("asrx", ()) if each.at <= at + lasts and (each.until or 0.0) >= at), None)
     words = " ".join(each.label for each in found.get("asr", ()) if abs(each.at - at) <= MOMENT)
     if turn is None:

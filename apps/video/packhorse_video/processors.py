@@ -26,7 +26,7 @@ PROCESSORS = {
 
 
 def available() -> list[str]:
-    """Those that can be asked for here, in the order above."""
+    """Those that can run here, in the order above."""
     return [name for name, needs in PROCESSORS.items() if _is_there(needs)]
 
 

@@ -1,4 +1,4 @@
-"""A video of which everything is known: photographs that move, words written on them, and two people speaking.
+"""A video with known content: photographs that move, words written on them, and two people speaking.
 
 ``python -m packhorse_video.sample sample.mp4`` makes it, of what `pins.toml` names.
 """
@@ -32,7 +32,7 @@ class Scene(NamedTuple):
     texts: Sequence[str] = ()
     objects: Sequence[str] = ()
     face: tuple[float, float, float, float] | None = None
-    """Within these bounds of the photograph, as shares of its width; who has a face has a pose."""
+    """Within these bounds of the photograph, as shares of its width; a person with a face also has a pose."""
     begins: tuple[float, float, float] = (0, 0, 1)
     """Left, top and width of what is seen of the photograph at first, as shares of its width; likewise at the end."""
     ends: tuple[float, float, float] = (0, 0, 1)

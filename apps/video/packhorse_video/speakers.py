@@ -26,11 +26,11 @@ SHORTEST = 1.2
 SAME = 0.68
 """How alike two groups are that are one voice, as a share of how alike the windows of each are among themselves."""
 FEWEST = 6
-"""Windows of a speaker, which is about four seconds. Who says less is taken for the most similar speaker."""
+"""Windows of a speaker, which is about four seconds. A speaker with fewer is merged with the most similar one."""
 BRIEF, CLEAR = 3, 0.3
 """Windows of a speaker whose voice is clearly another one, and how alike it may be at most (see `SAME`)."""
 MOST = 8
-"""Speakers that are told apart."""
+"""Maximum number of speakers."""
 PRIOR = 6
 """Pairs of windows. A small group says little of its own voice; so many more are assumed to be like all others."""
 COMPARED = 600

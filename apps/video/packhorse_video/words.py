@@ -1,4 +1,4 @@
-"""Words that are heard, with their times: Moonshine tiny for English, decoded greedily.
+"""Spoken words, with their times: Moonshine tiny for English, decoded greedily.
 
 The model gives no times. Words are placed into the voiced parts of their stretch: their lengths decide how long each
 takes, and boundaries go where it is quiet.

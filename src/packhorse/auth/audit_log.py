@@ -58,7 +58,7 @@ class Auditor:
         self._tell(event, caller, job_id, 1, details)
 
     def tell_many(self, event: str, caller: Caller, count: int, *, job_id: str = "") -> None:
-        """So many equal events, of which the job is the first."""
+        """Several equal events; the job is that of the first."""
         self._tell(event, caller, job_id, count, {})
 
     def _tell(self, event: str, caller: Caller, job_id: str, count: int, details: Mapping[str, Any]) -> None:

@@ -130,7 +130,7 @@ def is_digest(digest: str, presented: Presented) -> bool:
 
 
 def fingerprint(text: str) -> str:
-    """What may be written down of something that was sent as a key and is none."""
+    """What the audit may store of a text that was sent as a key, but is not one."""
     return sha256(text.encode()).hexdigest()[:12]
 
 

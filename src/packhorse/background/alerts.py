@@ -45,7 +45,7 @@ SHOWN = 10
 RECORDED = 50
 """Failures in one message of a pipeline that alerts to every failure."""
 MESSAGES, MINUTE = 6, 60.0
-"""At most so many messages to a tenant in so many seconds."""
+"""Maximum messages to a tenant, and the seconds in which they are counted."""
 PATIENCE = 30.0
 """Seconds for the command."""
 

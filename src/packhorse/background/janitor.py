@@ -64,7 +64,7 @@ class Janitor:
     ) -> None:
         """``destination`` is where published files go, if not to ``blobs``.
 
-        ``trusted_now`` is the time by which something may be deleted; None while the clock is not to be trusted. By
+        ``trusted_now`` is the time by which something may be deleted; None while the clock cannot be trusted. By
         default the store's clock, trusted blindly: a worker must not do that.
         """
         self._store = store

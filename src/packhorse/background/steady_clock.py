@@ -69,7 +69,7 @@ class SteadyClock:
         return steady - self._since if is_lasting else 0.0
 
     def now(self, after: float) -> float | None:
-        """The store's time, by the last observation, if the clocks have run evenly for so many seconds.
+        """The store's time, by the last observation, if the clocks have run evenly for ``after`` seconds.
 
         After a jump it takes `DOUBT` times as long, so that an operator has time to correct the clock.
         """

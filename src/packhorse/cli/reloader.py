@@ -111,7 +111,7 @@ def _imports(file: Path, folder: Path) -> Iterator[Path]:
 
 
 def _files_of(base: Path, name: str) -> Iterator[Path]:
-    """The packages on the way to this module, and the module, as far as they lie below."""
+    """The files of this module and of the packages that contain it, if they are below ``base``."""
     for part in name.split("."):
         base = base / part
         yield from filter(Path.is_file, (base / "__init__.py", base.with_suffix(".py")))

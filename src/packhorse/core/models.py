@@ -92,7 +92,7 @@ class Stage(Struct, frozen=True, array_like=True):
         for status in (TaskStatus.FAILED, TaskStatus.RUNNING, TaskStatus.CANCELLED):
             if status in seen:
                 return status
-        if TaskStatus.SKIPPED in seen:  # a stage of which some elements have completed did start
+        if TaskStatus.SKIPPED in seen:  # a stage with completed elements did start
             return TaskStatus.CANCELLED if TaskStatus.COMPLETED in seen else TaskStatus.SKIPPED
         return TaskStatus.RUNNING if TaskStatus.COMPLETED in seen else TaskStatus.PENDING
 

@@ -103,7 +103,10 @@ class Revive:
 
 @dataclass(frozen=True)
 class AlertRate:
-    """Alert when so many runs have failed in so long: ``alerts=AlertRate(10, per="1h")``, once in that time."""
+    """Alert when ``failures`` runs have failed within ``per``, at most once in that time.
+
+    ``alerts=AlertRate(10, per="1h")`` on a pipeline.
+    """
 
     failures: int
     per: Duration = 3_600.0

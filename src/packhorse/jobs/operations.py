@@ -46,7 +46,7 @@ class Overview(Struct, frozen=True):
     findings: Sequence[schemas.FindingDocument]
     """The bad ones."""
     groups: Sequence[FailureGroupDocument]
-    """Groups of failures of which some are open, those that hit most users first, with their trends."""
+    """Groups with open failures and their trends; those that affect most users first."""
     running: Sequence[JobRow]
     recent: Sequence[JobRow]
     """The newest jobs that do not run."""

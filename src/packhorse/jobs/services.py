@@ -108,7 +108,7 @@ def read_field(name: str, read: Callable[[V], T], value: V) -> T:
 
 
 async def read_readable(read: Callable[[Sequence[Job]], Awaitable[list[T]]], jobs: Sequence[Job]) -> list[T]:
-    """Without jobs of which a part cannot be read; the log names those."""
+    """Leaves out jobs with unreadable parts; the log names those."""
     try:
         return await read(jobs)
     except (CorruptRecord, SchemaTooNew) as error:
@@ -148,7 +148,7 @@ class Services:
             OUTDATED,
             store.now,
         )
-        """Of so many seconds; of one queue, or of all jobs if its name is empty."""
+        """By number of seconds, and by queue; an empty name means all jobs."""
         self.past_durations = Cached(partial(past_durations, store), REMEMBERED, store.now)
         """Of the stages of a pipeline: pages that watch a job ask again and again."""
         self.fleet = Cached(lambda: read_fleet(store, settings.lease), FLEET_FRESH, store.now)

@@ -24,7 +24,7 @@ MOST_COUNTED = 10_000
 MOST_POINTS = 300
 """Points of a series."""
 LOOKED_THROUGH = 50
-"""Groups of failures, the last seen, of which some are worst."""
+"""Number of groups, the last seen first, from which the worst are chosen."""
 WORST = 5
 RECENT = 300.0
 """Seconds over which a queue's throughput and waits are measured."""

@@ -162,9 +162,7 @@ def check_headers(headers: Mapping[str, str], host: str) -> None:
         if not _NAME.fullmatch(name) or name.lower() in RESERVED_HEADERS:
             raise _bad_header(host, f"a header {name[:40]!r} cannot be sent along")
         if not is_sendable(value):
-            raise _bad_header(
-                host, f"what stands in the header {name[:40]!r} cannot be sent; is there a line end in it?"
-            )
+            raise _bad_header(host, f"the value of the header {name[:40]!r} cannot be sent; it may contain a line end")
 
 
 def _bad_header(host: str, reason: str) -> OutboundFailed:

@@ -54,7 +54,7 @@ class Starter:
         return lifecycle.start(job, task, token=token, worker=self.worker, lease=self.lease, now=self._now())
 
     def take(self, count: int) -> list[str]:
-        """Tokens for so many starts."""
+        """Tokens for ``count`` starts."""
         missing = count - len(self._unused)
         self._unused += islice(self._tokens, max(0, missing))
         taken, self._unused = self._unused[:count], self._unused[count:]
@@ -313,7 +313,7 @@ class Queue(Protocol):
     ) -> OverdueTasks:
         """Tasks whose lease is over by the store's clock, longest over first, with what that clock said.
 
-        With ``queued_after``, instead: delayed tasks that were queued after that time, the latest first. If it lies in
+        With ``queued_after``, instead: delayed tasks that were queued after that time, the latest first. If it is in
         the future, they were queued by a clock that was ahead. With ``leased_after``: tasks whose lease is over after
         that time, the latest first.
 
@@ -423,7 +423,7 @@ class Records(Protocol):
         limit: int = 50,
         newest: bool = False,
     ) -> list[Record]:
-        """Records whose place in the index lies between, both ends excluded; by place, or backwards for ``newest``.
+        """Records between two places in the index, both excluded; in order, or backwards for ``newest``.
 
         Reads no other records.
         """

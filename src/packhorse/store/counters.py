@@ -19,7 +19,7 @@ from packhorse.errors import PackhorseError, StorageFull, TooManyJobs
 BUCKETS = 60
 """A window's buckets. More would let go of what was spent a little sooner, and cost as much more to add up."""
 MARGIN = 0.001
-"""Seconds added to a wait, so that who waits exactly so long does not come a rounding too early."""
+"""Seconds added to a wait, so that rounding does not end it too early."""
 
 MINUTE, QUARTER = 60, 900
 """Seconds of the two stretches that everything is counted in."""
@@ -88,7 +88,7 @@ class Usage(NamedTuple):
 
 
 def refuse_usage(used: Usage, guard: HasRoom) -> PackhorseError | None:
-    """Why one more job with so many bytes is too much, if it is."""
+    """The error if one more job with its bytes would exceed a quota."""
     if guard.most_jobs and used.jobs + 1 > guard.most_jobs:
         return TooManyJobs(tenant=guard.tenant, used=used.jobs, limit=guard.most_jobs)
     if guard.most_bytes and used.bytes + guard.bytes > guard.most_bytes:

@@ -81,7 +81,7 @@ class Put(Incoming):
             except FileNotFoundError:  # a delete has pruned the folder since it was made
                 if not tries_left:
                     raise
-            except NotADirectoryError:  # an object lies on the way, or a symbolic link
+            except NotADirectoryError:  # a folder of the path is an object or a symbolic link
                 raise PathRefused(key=self.key) from None
         self._forget_partial()
 
@@ -134,7 +134,7 @@ def link_object(root: Path, source: str, key: str) -> bool:
                     raise
             except FileExistsError:
                 raise BlobExists(key=key) from None
-            except NotADirectoryError:  # an object lies on the way
+            except NotADirectoryError:  # a folder of the path is an object
                 raise PathRefused(key=key) from None
             except OSError as error:
                 if error.errno in NO_LINKS | {errno.EMLINK}:

@@ -186,7 +186,7 @@ def _row(job: Json) -> tuple[object, ...]:
 
 
 def print_job(client: Client, job_id: str) -> None:
-    """What most people want to know comes first: how it stands, why it failed or waits, what came out."""
+    """The most important facts first: status, why the job failed or waits, and its result."""
     job, made = client.get(job_id), client.artifacts(job_id)
     output.facts({label: value for label, value in _facts(client, job) if value is not None})
     output.plain("")

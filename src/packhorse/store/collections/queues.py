@@ -69,7 +69,7 @@ class Level(Struct, frozen=True, omit_defaults=True):
 
 
 class Reading(Struct, frozen=True, omit_defaults=True):
-    """How things stood in one minute."""
+    """The state of workers and queues in one minute."""
 
     at: int
     """The beginning of the minute."""

@@ -6,7 +6,7 @@ from packhorse.core.search import END, LAST, TERMS
 from packhorse.store.base import Records
 
 WINDOW = 500
-"""Jobs that are read of all whose file name begins with a text: they lie in the order of their names."""
+"""Maximum jobs to read whose file name begins with a text: the index has them in the order of their names."""
 
 
 async def jobs_with(store: Records, index: str, term: str, *, before: str | None, limit: int) -> list[str]:

@@ -242,7 +242,7 @@ class _Claiming:
         self.jobs: dict[str, Job | PackhorseError] = {}
         """As they are now, or why they cannot be read."""
         self._seen: dict[str, set[Entry]] = defaultdict(set)
-        """By queue. They lie in it until all is written, and are picked again by who picks again."""
+        """By queue. They stay in it until everything is written, and a later claim picks them again."""
         self._has_promoted = False
         self._session = session
         self._clock = clock

@@ -52,8 +52,8 @@ ALONE = {"default_transaction_isolation": "read committed", "default_transaction
 """The same for a statement that is a transaction by itself, whatever the database has for a default."""
 
 SILENT = {"idle_in_transaction_session_timeout": f"{PATIENCE:.0f}s"}
-"""A client that is silent for so long inside a transaction is stopped or cut off. Until the server gives it up,
-nobody else comes to the rows it has locked: a job of a worker that sleeps would not be taken over."""
+"""The server ends a transaction whose client is silent for this long: it is stopped or disconnected. Until then its
+locks block others, so no other worker could take over its jobs."""
 
 BEGIN_POOLED = f"{BEGIN}; SET LOCAL idle_in_transaction_session_timeout = '{PATIENCE:.0f}s'"
 """The same behind a pool, which does not pass on what is set when a connection is made. One message, one round trip."""

@@ -32,7 +32,7 @@ UNTOLD = 0.1
 """Seconds between looks behind a pool, where nobody can listen."""
 
 FEED = 10_000
-"""Rows of the feed kept for watchers that are a little behind; who is further behind looks at everything."""
+"""Rows of the feed kept for watchers that are a little behind. A watcher that is further behind reads everything."""
 MANY = 2_000
 """Rows past which it is cheaper to look at what one watches than at what has moved."""
 

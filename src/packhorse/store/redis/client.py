@@ -73,7 +73,7 @@ class Address(Struct, frozen=True):
     """The URL without secrets, for messages."""
 
     def prefix_in(self, *, is_cluster: bool) -> str:
-        """The prefix; in a cluster, with braces where the operator put none, so that all keys lie in one slot."""
+        """The prefix; in a cluster, with braces where the operator put none, so that all keys are in one slot."""
         if not is_cluster or TAG.search(self.prefix):
             return self.prefix
         name = self.prefix.rstrip(":")

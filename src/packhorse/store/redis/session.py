@@ -46,7 +46,7 @@ class Member(NamedTuple):
 def pack_member(job_id: str, words: list[Any], *, is_own: bool = False) -> Member:
     """Of words as lua/commit.lua reads them, behind their number: lists within lists cost the script a table each."""
     words[0] = count = len(words)
-    header = 1 if count < 16 else 3 if count < 65_536 else 5  # bytes with which msgpack begins a list of so many
+    header = 1 if count < 16 else 3 if count < 65_536 else 5  # bytes before the items of a msgpack list
     return Member(job_id, pack(words)[header:], count, is_own)
 
 

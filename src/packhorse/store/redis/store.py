@@ -23,7 +23,7 @@ from packhorse.store.redis.views import ViewStore
 from packhorse.store.redis.watch import WatchStore
 
 FEED = "2500"
-"""Entries of the feed kept for watchers that are a little behind; who is further behind looks at everything."""
+"""Entries of the feed kept for watchers that are a little behind. A watcher that is further behind reads everything."""
 MANY = 200
 """Leases renewed by one script, and ended jobs cleared in one trim."""
 ENDED = ("purge", "litter", *(keys.index(name) for name in keys.WHOLE))
@@ -39,7 +39,7 @@ MEANINGS = {
     "appendfsync": "ask who runs it: only `always` survives a power cut",
     "last write of the file": "after a failed one the server refuses new jobs: is the disk full?",
     "maxmemory-policy": "any other policy deletes jobs when memory runs short",
-    "prefix": "all keys lie in the slot of this prefix: one server of the cluster carries this packhorse",
+    "prefix": "all keys are in the slot of this prefix: one server of the cluster holds this deployment",
     "clock": "the server's clock counts; a difference only makes times look odd",
 }
 SYNCS = {

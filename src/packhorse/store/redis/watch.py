@@ -30,7 +30,7 @@ class WatchStore(Session):
         """For all who wait, and for those who work."""
         self._reader: asyncio.Task[None] | None = None
         self._heard: int | None = None
-        """The newest number, while the reader listens: who has heard need not ask again."""
+        """The newest number, while the reader listens: then no read is needed."""
         self._loud = 0
         """The newest that is not our own work."""
         self._closing.append(self._stop_watching)

@@ -78,7 +78,7 @@ def make(db: Session, change: Change, now: float) -> None:
 
 
 def _is_only_added(change: Change) -> bool:
-    """A submit of which nothing has to be asked first. Whether there is such a job shows when it is added."""
+    """A submit that needs no read first: adding it shows whether the job already exists."""
     if change.before is not None or change.guards or change.after.plan.is_regulated:
         return False
     return ADDED.keys() >= {*map(type, change.effects)}

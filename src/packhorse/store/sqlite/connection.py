@@ -110,7 +110,7 @@ def _shares(count: int) -> Iterator[tuple[int, int]]:
 
 @cache
 def _together(insert: str, count: int) -> str:
-    """The statement for so many rows, from the one for a single row."""
+    """The statement for ``count`` rows, from the one for a single row."""
     beginning, row = insert.split("VALUES")
     return f"{beginning}VALUES {', '.join([row] * count)}"
 

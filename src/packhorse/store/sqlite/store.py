@@ -30,7 +30,7 @@ EAGER, PATIENT = 0.002, 0.02
 QUIET = 1.0
 
 FEED = 10_000
-"""Transactions kept in the feed for watchers that are a little behind; who is further behind looks at everything."""
+"""Transactions kept in the feed for watchers that are a little behind. One that is further behind reads everything."""
 MANY = 1_000
 """Transactions past which it is cheaper to look at what one watches than at what has moved."""
 

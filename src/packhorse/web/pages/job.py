@@ -1,4 +1,4 @@
-"""``/jobs/{id}``: one job: how it stands and why, what it did when, what it said and has made; what is done with it.
+"""``/jobs/{id}``: one job: its status and reason, timeline, log and files, and the actions on it.
 
 Cancel, retry, promote, delete and share are a form each, and the use case decides.
 """

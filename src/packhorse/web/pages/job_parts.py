@@ -21,8 +21,8 @@ from packhorse.web.render import HEADERS, Page, allowed_on, as_json, render_page
 from packhorse.web.sections import Rights
 from packhorse.web.widgets import job as widgets
 
-PAGE = 5000  # lines of the whole log asked for at a time
-LINES = 300  # of a log that are shown, and of which more are loaded at a time
+PAGE = 5000  # lines of the whole log per request
+LINES = 300  # of a log that are shown, and loaded at a time
 FILES = 100  # of a stage on one page
 
 

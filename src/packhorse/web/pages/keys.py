@@ -33,7 +33,7 @@ LIMITS = {
     "bytes-hour": "Downloaded",
     "bytes-day": "Downloaded",
 }
-"""What is limited, in the words that people use; in which time stands beside it."""
+"""What is limited, in words; the page shows the time window next to it."""
 
 
 @get("/keys", scope="admin", include_in_schema=False)

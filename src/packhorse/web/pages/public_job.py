@@ -97,7 +97,7 @@ async def _holder(request: Page, token: str, scope: str) -> tuple[HttpServices, 
     caller = await services.authenticator.holder(request.scope, token)
     await services.authenticator.admit(caller)
     if caller.job_id is None:
-        raise NotFound(path="/p/…")  # a key is no token: it is not to be shown around in addresses
+        raise NotFound(path="/p/…")  # a key is no token: it must not appear in addresses
     check_route(caller, {"scope": scope, "tokens": True}, {"job_id": caller.job_id})
     return services, caller, caller.job_id
 

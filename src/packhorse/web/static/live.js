@@ -1,4 +1,4 @@
-// A page that keeps itself fresh: told that something has changed, it asks for itself again and takes over what differs.
+// Keeps a page fresh: after a message that something has changed, it fetches the page again and applies what differs.
 import { Idiomorph } from "./vendor/idiomorph.esm.js";
 
 const LEAST = 500; // ms between two looks, however much happens

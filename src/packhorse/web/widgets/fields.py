@@ -24,7 +24,7 @@ class Field(Struct, frozen=True):
     kind: Kind
     description: str = ""
     is_required: bool = False
-    value: str = ""  # what stands there before anybody has typed: the default
+    value: str = ""  # the initial text: the default
     choices: tuple[str, ...] = ()
     accept: str = ""
     most: int | None = None  # bytes of a file
