@@ -82,7 +82,7 @@ PLAIN = {
     r"(can be|is|are) claimed again": "returned to the queue",
     r"a word about": "say what",
     r"no others? that serves?": "no other worker",
-    r"of which (everything|nothing|nobody|a part|some|the|more|all)": "two sentences, or: whose, whose parts",
+    r"of which (everything|nothing|nobody|a part)": "two sentences, or: whose, whose parts",
     r"how (things|it) (stands?|stood)": "state",
 }
 """Phrase, as a regular expression of whole words, and what to write instead."""

@@ -140,7 +140,7 @@ def _template(job: Job, at: TaskId, pack: Pack) -> Template | None:
 def _start(job: Job, at: TaskId, basis: str, pack: Pack, opener: _Opener) -> str | None:
     """``basis`` says what the job must still be like. The state has the lineage: one of another history is another.
 
-    It is empty in a template, for it holds only for a job of which nothing has changed.
+    It is empty in a template, which holds only for a job without changes.
     """
     prepared = lifecycle.prepare(job, at)
     if prepared is None:

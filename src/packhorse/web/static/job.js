@@ -1,4 +1,4 @@
-// The page of a job: takes over what has changed. It asks for itself again only if the connection was lost, or while somebody reads the list of events.
+// The page of a job: applies changes. It reloads only after a lost connection, and while the list of events is open.
 import { changeCells, setCells, startGrids } from "./elements.js";
 import { addLines, lastLine, startLog } from "./joblog.js";
 import { morph, refresh } from "./live.js";
