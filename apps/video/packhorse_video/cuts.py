@@ -56,8 +56,8 @@ def find(thumbnails: Thumbnails, times: Sequence[float]) -> list[Finding]:
     """Each first frame of a new scene, and each gradual change with its end."""
     values = thumbnails.reshape(len(thumbnails), -1).astype(np.float32)
     apart = np.diff(values, axis=0)
-    change = np.abs(apart, out=apart).mean(1)  # in place: of a long video it is a gigabyte
-    light = values.mean(1)
+    change: Array = np.abs(apart, out=apart).mean(1, dtype=np.float32)  # in place: of a long video it is a gigabyte
+    light: Array = values.mean(1, dtype=np.float32)
     hard = [
         i
         for i in np.flatnonzero(change >= FAINTEST).tolist()
