@@ -52,3 +52,13 @@ async def test_stage_that_returns_skip_runs_again_after_a_retry(store: Store, ot
     await finish(other, await claim_one(other))
     both = await claim(store)
     assert {each.task.stage: len(each.upstream["bie"]) for each in both} == {"nef": 1, "only": 1}
+
+
+async def test_job_completes_although_one_of_its_last_stages_does_not_run(store: Store) -> None:
+    apart = plan(stage("left"), stage("right", when=contains("tags", "right")))
+    job = await submit(store, apart, Spec(b'{"tags":[]}'))
+
+    ended = await finish(store, await claim_one(store))
+
+    assert (ended.id, ended.status) == (job.id, Status.COMPLETED)
+    assert (await held(store, job.id)).stage_status("right") is TaskStatus.SKIPPED

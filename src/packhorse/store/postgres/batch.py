@@ -353,7 +353,7 @@ def _value(job: Job, kept: dict[Key, bytes]) -> bytes:
         for sink in job.plan.sinks
     }
     written = {
-        name: b"[%b]" % b",".join(found) if job.plan.stage(name).over is not None else found[0]
+        name: b"[%b]" % b",".join(found) if job.plan.stage(name).over is not None else (*found, b"null")[0]
         for name, found in by_sink.items()
     }
     if len(written) == 1:
