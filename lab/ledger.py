@@ -22,6 +22,8 @@ HEALTHY = 0.75
 FOUND = 1.5
 """Seconds in which a worker that is well finds out what the store has started for it."""
 
+Lines = Mapping[str, Mapping[str, object]]
+"""By slot, the jobs that wait for it."""
 Attempt = tuple[str, int, TaskId]
 """Job, run and task."""
 
@@ -96,7 +98,9 @@ class Ledger:
 
     # What the store's server did.
 
-    def made(self, change: Change, slots: Mapping[str, str], now: float, leases: Mapping[Key, Held]) -> None:
+    def made(
+        self, change: Change, slots: Mapping[str, str], lines: Lines, now: float, leases: Mapping[Key, Held]
+    ) -> None:
         """``now``: the server's time. ``leases``: as they were before."""
         job, before = change.after, self.jobs.get(change.after.id)
         self._check_status(before, job, change)
@@ -114,7 +118,7 @@ class Ledger:
         for effect in change.effects:
             if isinstance(effect, changes.Grant):
                 self._grant(job, effect)
-        self._check_slot(job, slots)
+        self._check_slot(job, slots, lines)
         if before is None and job.firing is not None:
             tick = (job.firing.schedule, job.firing.tick)
             self.expect(tick not in self.firings, "I8", f"tick {tick} has the jobs {self.firings.get(tick)}, {job.id}")
@@ -198,11 +202,17 @@ class Ledger:
             f"{job.id}: {effect.task} starts after the cancel of run {job.run} was acknowledged",
         )
 
-    def _check_slot(self, job: Job, slots: Mapping[str, str]) -> None:
+    def _check_slot(self, job: Job, slots: Mapping[str, str], lines: Lines) -> None:
         if job.slot is None:
             return
+        line = lines.get(job.slot, {})
+        self.expect(job.slot in slots or not line, "I5", f"{list(line)} wait for {job.slot}, which nobody holds")
         if job.status.is_terminal:
             self.expect(slots.get(job.slot) != job.id, "I5", f"{job.id} is {job.status} and holds {job.slot}")
+            self.expect(job.id not in line, "I5", f"{job.id} is {job.status} and waits for {job.slot}")
+        elif job.id in line:
+            is_waiting = job.status is Status.PENDING and slots[job.slot] != job.id
+            self.expect(is_waiting, "I5", f"{job.id} is {job.status} and waits for {job.slot}")
         else:
             self.expect(
                 slots.get(job.slot) == job.id,

@@ -112,6 +112,8 @@ class State:
         self.made_changes: set[tuple[str, str]] = set()
         self.keys: dict[str, tuple[str, str]] = {}
         self.slots: dict[str, str] = {}
+        self.slot_lines: dict[str, dict[str, list[changes.MakeDue]]] = {}
+        """By slot and job that waits for it, what it makes due when its turn comes."""
         self.usage: dict[str, counters.Usage] = {}
         self.queue: dict[Key, Queued] = {}
         self.locked: set[str] = set()
@@ -149,7 +151,18 @@ class State:
         """The state as a replica has it: values are never changed in place, only the collections are."""
         twin = State()
         for name, value in vars(self).items():
-            if name in ("results", "history", "reports", "text", "measured", "logs", "spent", "holds", "starts"):
+            if name in (
+                "results",
+                "history",
+                "reports",
+                "text",
+                "measured",
+                "logs",
+                "spent",
+                "holds",
+                "starts",
+                "slot_lines",
+            ):
                 value = type(value)((key, copy.copy(each)) for key, each in value.items())
             setattr(twin, name, copy.copy(value))
         return twin
@@ -198,7 +211,7 @@ class State:
                 if held is None or token not in (None, held.token):
                     raise LeaseLost(job_id=job.id, stage=effect.task.stage)
         self.jobs[job.id] = job
-        for effect in change.effects:
+        for effect in self._effects(change):
             self._apply(effect, change, now)
         self._begin_turns(now)
         self.history.setdefault(job.id, []).extend(change.events)
@@ -246,8 +259,8 @@ class State:
     def _apply(self, effect: changes.Effect, change: Change, now: float) -> None:
         job = change.after
         match effect:
-            case changes.MakeDue(task, queue, kind, priority, at, delay, limits, share):
-                self.queue[job.id, task] = Queued(-priority, job.id, task, queue, kind, at, at - delay, limits, share)
+            case changes.MakeDue():
+                self._make_due(job.id, effect)
             case changes.TakeBack(task):
                 self.queue.pop((job.id, task), None)
             case changes.Grant(task, token, worker, seconds, limits, share):
@@ -266,8 +279,7 @@ class State:
             case changes.TakeSlot(slot):
                 self.slots[slot] = job.id
             case changes.ReleaseSlot(slot):
-                if self.slots.get(slot) == job.id:
-                    del self.slots[slot]
+                self._release(slot, job.id)
             case changes.CountUsage(tenant, jobs, size):
                 used = self.usage.get(tenant, counters.Usage())
                 self.usage[tenant] = counters.Usage(used.jobs + jobs, used.bytes + size)
@@ -299,6 +311,33 @@ class State:
                     self.records[ref] = Row(noted, index, row.lane, row.job_id)
             case changes.DropRecord(ref):
                 self.records.pop(ref, None)
+
+    def _effects(self, change: Change) -> Sequence[changes.Effect]:
+        """What is made now: a job that waits for its slot has nothing due, and does not take it."""
+        slot, job_id = changes.slot_to_wait_for(change), change.after.id
+        if slot is None or self.slots.get(slot, job_id) == job_id:
+            return change.effects
+        due = [each for each in change.effects if isinstance(each, changes.MakeDue)]
+        self.slot_lines.setdefault(slot, {})[job_id] = due
+        return [each for each in change.effects if not isinstance(each, changes.MakeDue | changes.TakeSlot)]
+
+    def _release(self, slot: str, job_id: str) -> None:
+        line = self.slot_lines.get(slot, {})
+        if self.slots.get(slot) != job_id:
+            line.pop(job_id, None)
+        elif not line:
+            del self.slots[slot]
+        else:
+            following = self.slots[slot] = next(iter(line))
+            for due in line.pop(following):
+                self._make_due(following, due)
+            self._touch({following})
+
+    def _make_due(self, job_id: str, due: changes.MakeDue) -> None:
+        at = due.not_before
+        self.queue[job_id, due.task] = Queued(
+            -due.priority, job_id, due.task, due.queue, due.kind, at, at - due.delay, due.limits, due.share
+        )
 
     def get(self, job_ids: Sequence[str], *, now: float) -> list[Job | None]:
         return [self.jobs.get(job_id) for job_id in job_ids]
@@ -358,6 +397,10 @@ class State:
 
     def holder(self, slot: str, *, now: float) -> str | None:
         return self.slots.get(slot)
+
+    def line(self, slot: str, *, now: float, limit: int) -> list[str]:
+        held = [self.slots[slot]] if slot in self.slots else []
+        return [*held, *self.slot_lines.get(slot, {})][:limit]
 
     # The queue.
 
@@ -963,7 +1006,8 @@ def _matches(wanted: FailureFilter, failure: FailedRun) -> bool:
 METHODS = {
     name: name
     for name in (
-        "commit", "get", "find", "count", "snapshot", "events", "has_change", "find_by_key", "holder", "claim",
+        "commit", "get", "find", "count", "snapshot", "events", "has_change", "find_by_key", "holder", "line",
+        "claim",
         "renew", "overdue", "held_by", "expired", "ahead", "ready", "report", "log", "sample", "progress", "lines",
         "samples", "changed_jobs", "purgeable", "jobs_with_litter", "erase", "existing_ids", "trim", "put", "fetch",
         "scan", "take", "append", "tail", "spend", "refund", "tally", "list_tallies", "heads", "count_by_status",

@@ -316,7 +316,8 @@ class Simulation:
 
     def _made(self, change: Change, now: float, leases: Mapping[Key, Held]) -> None:
         self._latest = max(self._latest, self._server.steady_now())
-        self._ledger.made(change, self._server.state.slots, now, leases)
+        state = self._server.state
+        self._ledger.made(change, state.slots, state.slot_lines, now, leases)
 
     def _deleted(self, key: str) -> None:
         """Nothing that a job refers to may be deleted, unless the job is being purged."""
@@ -495,6 +496,8 @@ class Simulation:
             is_there = job_id in state.jobs or job_id in ledger.erased
             ledger.expect(is_there, "I1", f"{job_id} was acknowledged and is gone")
         ledger.expect(not state.slots, "I5", f"after quiet, slots are held: {state.slots}")
+        lines = {slot: list(line) for slot, line in state.slot_lines.items() if line}
+        ledger.expect(not lines, "I5", f"after quiet, jobs wait for slots: {lines}")
         ledger.expect(not ledger.tokens, "I3", f"after quiet, tokens are valid: {ledger.tokens}")
 
     def _check_clean(self) -> None:

@@ -86,11 +86,13 @@ PLANS = {
             _stage("both", _needs("left"), _needs("right"), pipeline="pair"),
             _stage("either", _needs("left"), _needs("right"), pipeline="pair", optional=("left",)),
             slot="pair",
+            on_conflict="queue",
         ),
+        _plan("latest", _stage("only", pipeline="latest"), slot="latest", on_conflict="replace"),
         _plan("nightly", _stage("only", pipeline="nightly", retries=1)),
     )
 }
-SUBMITTED = ("single", "chain", "fan", "scan", "pair")
+SUBMITTED = ("single", "chain", "fan", "scan", "pair", "latest")
 SCHEDULE = "every-minute"
 
 

@@ -15,6 +15,7 @@ POINTS = frozenset(
         "blob.delete.after",  # one object of a prefix is deleted
         "admit.objects.after",  # all inputs are stored, the job is not
         "admit.job.after",  # the job is stored, the caller does not know yet
+        "admit.replace.before",  # the job is stored, the jobs that it replaces still run
         "attempt.claimed",  # the lease is granted, no process has the work
         "attempt.sent",  # a process has the work
         "attempt.done",  # the stage has returned, nothing is published

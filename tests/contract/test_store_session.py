@@ -31,6 +31,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "has_change": lambda store: store.has_change(UNKNOWN, "c"),
     "find_by_key": lambda store: store.find_by_key("k"),
     "holder": lambda store: store.holder("s"),
+    "line": lambda store: store.line("s", limit=1),
     "claim": lambda store: store.claim({"default": 1}, KINDS, starter(store)),
     "renew": lambda store: store.renew([], 1.0),
     "overdue": lambda store: store.overdue(1),

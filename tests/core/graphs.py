@@ -31,6 +31,7 @@ def plans(draw: st.DrawFn) -> Plan:
     stages = [replace(s, when=draw(conditions), optional=draw(optional(s))) for s in stages]
     made = plan(*stages, slot=draw(st.none() | st.just("slot")), deadline=DEADLINE, keep=KEEP)
     made = replace(made, run_timeout=draw(st.none() | st.just(RUN_TIMEOUT)))
+    made = replace(made, on_conflict=draw(st.sampled_from(["refuse", "queue", "replace"])))
     check_plan(made)
     assume(may_start(made))
     return made

@@ -149,8 +149,11 @@ def what_never_started_is_skipped(job: Job) -> None:
 
 
 def a_slot_is_held_exactly_while_its_job_is_active(store: Memory) -> None:
+    """Or the job waits in the line of a slot that another one holds."""
     active = [job for job in store.jobs.values() if job.slot is not None and job.status not in TERMINAL]
-    assert sorted(store.slots.items()) == sorted((job.slot or "", job.id) for job in active)
+    taken = [(slot, job_id) for slot, line in store.lines.items() for job_id in line]
+    assert all(store.jobs[job_id].status is PENDING and slot in store.slots for slot, job_id in taken)
+    assert sorted([*store.slots.items(), *taken]) == sorted((job.slot or "", job.id) for job in active)
 
 
 def what_is_due_is_what_may_start(store: Memory) -> None:
@@ -158,7 +161,7 @@ def what_is_due_is_what_may_start(store: Memory) -> None:
     may_start = {
         Entry(job.id, at): (task.ready_at, job.updated_at)
         for job in store.jobs.values()
-        if job.status not in TERMINAL and job.stopping is None
+        if job.status not in TERMINAL and job.stopping is None and job.id not in store.waiting
         for at, task in tasks(job)
         if task.status is TaskStatus.PENDING and task.ready_at is not None
     }
@@ -179,7 +182,8 @@ def what_is_leased_is_what_runs(store: Memory) -> None:
 
 def who_is_active_has_something_to_do(store: Memory) -> None:
     active = {job.id for job in store.jobs.values() if job.status not in TERMINAL}
-    assert active == {at.job_id for at in (*store.due, *store.leases)}
+    assert active == {at.job_id for at in (*store.due, *store.leases)} | store.waiting
+    assert all(due for line in store.lines.values() for due in line.values())
 
 
 def of_every_ended_run_all_are_told_who_asked(store: Memory) -> None:

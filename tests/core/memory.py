@@ -30,6 +30,7 @@ from packhorse.core.changes import (
     TakeBack,
     TakeSlot,
     Waiting,
+    slot_to_wait_for,
 )
 from packhorse.core.models import Event, FailedRun, Job, Result, Spec, TaskId
 from packhorse.core.webhooks import DELIVERY, Delivery
@@ -60,6 +61,7 @@ class Memory:
         self.due: dict[Entry, MakeDue] = {}
         self.leases: dict[Entry, Lease] = {}
         self.slots: dict[str, str] = {}
+        self.lines: dict[str, dict[str, list[MakeDue]]] = {}
         self.keys: dict[str, str] = {}
         self.deliveries: set[tuple[str, int, str]] = set()
         """Job, run and endpoint; every endpoint is there."""
@@ -72,7 +74,7 @@ class Memory:
             raise Conflict
         for guard in change.guards:
             self._check(job_id, guard)
-        for effect in change.effects:
+        for effect in self._join_line(change):
             self._apply(job_id, effect)
         self.events.setdefault(job_id, []).extend(change.events)
         self.jobs[job_id] = change.after
@@ -118,13 +120,37 @@ class Memory:
         is_same_queue = other.plan.stage(at.task.stage).queue == job.plan.stage(task.stage).queue
         return is_same_queue and (-other.priority, other.id) < (-job.priority, job.id)
 
+    @property
+    def waiting(self) -> set[str]:
+        """Jobs that wait for their slot."""
+        return {job_id for line in self.lines.values() for job_id in line}
+
+    def _join_line(self, change: Change) -> list[Effect]:
+        slot, job_id = slot_to_wait_for(change), change.after.id
+        if slot is None or self.slots.get(slot, job_id) == job_id:
+            return list(change.effects)
+        self.lines.setdefault(slot, {})[job_id] = [each for each in change.effects if isinstance(each, MakeDue)]
+        return [each for each in change.effects if not isinstance(each, MakeDue | TakeSlot)]
+
+    def _release(self, slot: str, job_id: str) -> None:
+        line = self.lines.get(slot, {})
+        if self.slots[slot] != job_id:
+            del line[job_id]
+            return
+        del self.slots[slot]
+        if line:
+            following = self.slots[slot] = next(iter(line))
+            for due in line.pop(following):
+                self._apply(following, due)
+
     def _apply(self, job_id: str, effect: Effect) -> None:
         match effect:
             case MakeDue(task):
                 assert Entry(job_id, task) not in self.due
                 self.due[Entry(job_id, task)] = effect
             case TakeBack(task):
-                del self.due[Entry(job_id, task)]
+                if job_id not in self.waiting:
+                    del self.due[Entry(job_id, task)]
             case Grant(task, token, _, seconds):
                 assert Entry(job_id, task) not in self.leases
                 self.leases[Entry(job_id, task)] = Lease(token, self.now + seconds)
@@ -133,7 +159,7 @@ class Memory:
             case TakeSlot(slot):
                 self.slots[slot] = job_id
             case ReleaseSlot(slot):
-                assert self.slots.pop(slot) == job_id
+                self._release(slot, job_id)
             case KeepSpec(spec):
                 self.specs[job_id] = spec
             case RememberKey(key):

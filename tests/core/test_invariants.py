@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from packhorse.core import lifecycle
-from packhorse.core.changes import Change, MakeDue
+from packhorse.core.changes import Change, MakeDue, slot_to_wait_for
 from packhorse.core.models import Job, Result
 from packhorse.core.plan import Plan, Status, TaskStatus
 from packhorse.errors import AlreadySubmitted, Conflict, JobNotFound, LeaseLost, NotAllowed, SlotTaken
@@ -61,6 +61,7 @@ class Jobs(RuleBasedStateMachine):
 
         assert [job.id for job in self.store.jobs.values() if job.status not in TERMINAL] == []
         assert (self.store.due, self.store.leases, self.store.slots) == ({}, {}, {})
+        assert not self.store.waiting
 
     # submitting and attempting
 
@@ -81,10 +82,8 @@ class Jobs(RuleBasedStateMachine):
         )
         if key in self.store.keys:  # whether or not the slot is taken as well
             self.refused(change, AlreadySubmitted)
-        elif change.after.slot in self.store.slots:
-            self.refused(change, SlotTaken)
         else:
-            self.commit(change)
+            self.take_slot(change)
 
     @precondition(lambda self: self.store.due)
     @rule(data=st.data())
@@ -97,7 +96,9 @@ class Jobs(RuleBasedStateMachine):
         job = self.draw_job(data)
         at = Entry(job.id, data.draw(st.sampled_from([at for at, _ in tasks(job)])))
         if at not in self.store.due:
-            with pytest.raises(NotAllowed):
+            task = job.task(at.task)
+            waits = task is not None and task.ready_at is not None and job.id in self.store.waiting
+            with pytest.raises(Conflict if waits else NotAllowed):
                 self.start(at)
 
     @precondition(lambda self: self.store.leases)
@@ -262,7 +263,8 @@ class Jobs(RuleBasedStateMachine):
             self.starts[at, job.run] -= 1
 
     def take_slot(self, change: Change) -> None:
-        if change.after.slot in self.store.slots:
+        waits = slot_to_wait_for(change) is not None
+        if change.after.slot in self.store.slots and not waits:
             self.refused(change, SlotTaken)
         else:
             self.commit(change)

@@ -161,6 +161,8 @@ def test_a_limit_that_makes_no_sense_is_refused_with_its_place(
     [
         ({"one_per": "tenant"}, 'one_per can only be "user"'),
         ({"slot": "a"}, 'slot= needs one_per="user"'),
+        ({"on_conflict": "queue"}, 'on_conflict= needs one_per="user"'),
+        ({"one_per": "user", "on_conflict": "wait"}, 'on_conflict can only be "refuse", "queue" or "replace"'),
         ({"one_per": "user", "slot": "a/b"}, "'a/b' is not a valid name"),
         ({"keep": {"pending": "1d"}}, "keep takes cancelled, completed, failed"),
         ({"keep": "forever"}, "'forever' is not a duration"),

@@ -210,3 +210,20 @@ def test_a_worker_of_this_machine_is_looked_at(is_dead: bool) -> None:
         seen = card(boot=host.boot(), pid_space=host.pid_space(), pid=pid, born=since, seen_at=NOW)
 
         assert is_live(seen, NOW, lease=15) is not is_dead
+
+
+async def test_a_job_in_line_names_the_active_job_and_how_many_are_ahead(store: Store) -> None:
+    queue = replace(SLOTTED, on_conflict="queue", fingerprint="queue-1")
+    first, second, third = [await submit(store, queue) for _ in range(3)]
+
+    async def fleet() -> Fleet:
+        return Fleet([card(kinds=("only",))])
+
+    assert await explain_job(store, second, fleet) == [
+        Reason("SLOT_TAKEN", f"it waits until the user's active job {first.id} has ended", 1)
+    ]
+    [found] = await explain_job(store, third, fleet)
+    assert found.ahead == 2
+    assert found.message.endswith("has ended, and 1 more of the user's jobs is ahead of it")
+    await cancel(store, first.id)
+    assert [reason.code for reason in await explain_job(store, second, fleet)] == ["QUEUED"]

@@ -6,10 +6,9 @@ import pytest
 
 from packhorse.blobs.base import Blobs
 from packhorse.errors import StoreUnavailable
-from packhorse.jobs import submit
-from packhorse.jobs.submit import WebhookTargets
 from packhorse.store.base import Store
-from packhorse.store.collections.webhooks import Endpoint, add_endpoint, end_endpoint
+from packhorse.store.collections import webhooks
+from packhorse.store.collections.webhooks import Endpoint, WebhookTargets, add_endpoint, end_endpoint
 from tests.worker.builders import objects, submit_file
 from tests.worker.faulty import Faults
 
@@ -26,7 +25,7 @@ class Steady:
 @pytest.fixture
 def steady(monkeypatch: pytest.MonkeyPatch) -> Steady:
     steady = Steady()
-    monkeypatch.setattr(submit, "time", steady)
+    monkeypatch.setattr(webhooks, "time", steady)
     return steady
 
 
@@ -57,7 +56,7 @@ async def test_who_admits_many_jobs_asks_once_a_second(
         await submit_file(shaky, blobs, name=f"{n}.txt")
     asked = faults.names().count("scan endpoint")
     await add(shaky, "e1")
-    steady.now += submit.FRESH
+    steady.now += webhooks.FRESH
     job = await submit_file(shaky, blobs)
 
     assert (asked, faults.names().count("scan endpoint"), job.webhooks) == (1, 2, ("e1",))
@@ -75,8 +74,8 @@ async def test_a_job_whose_webhooks_cannot_be_asked_for_is_not_admitted_and_leav
 
 
 async def test_two_stores_do_not_share_what_they_know(store: Store, shaky: Store) -> None:
-    assert submit.webhook_targets(store) is submit.webhook_targets(store)
-    assert submit.webhook_targets(store) is not submit.webhook_targets(shaky)
+    assert webhooks.webhook_targets(store) is webhooks.webhook_targets(store)
+    assert webhooks.webhook_targets(store) is not webhooks.webhook_targets(shaky)
 
 
 async def test_what_is_asked_for_anew_is_new(store: Store, steady: Steady) -> None:

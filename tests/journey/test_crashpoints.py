@@ -46,6 +46,8 @@ WHILE_SUBMITTING = (
 """The first four also before a merge: what a kill at the others leaves looks the same."""
 WHILE_TELLING = ("webhook.sent",)
 """In test_webhooks.py."""
+WHILE_REPLACING = ("admit.replace.before",)
+"""In tests/jobs/test_replacements.py."""
 WHILE_SCHEDULING = ("schedule.claimed", "schedule.fired")
 """In test_schedules.py."""
 WHILE_MENDING = ("order.retried", "revival.spent", "revival.made", "alert.posted")
@@ -53,7 +55,7 @@ WHILE_MENDING = ("order.retried", "revival.spent", "revival.made", "alert.posted
 
 
 def test_every_point_in_the_code_is_hit_by_one_of_these_tests() -> None:
-    elsewhere = {*WHILE_SCHEDULING, *WHILE_MENDING}
+    elsewhere = {*WHILE_SCHEDULING, *WHILE_MENDING, *WHILE_REPLACING}
     assert {*WHILE_WORKING, *WHILE_PURGING, *WHILE_SUBMITTING, *WHILE_TELLING, *elsewhere} == POINTS
 
 

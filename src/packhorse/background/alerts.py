@@ -28,13 +28,12 @@ from packhorse.core.failures import Alarm, FailureAction, put_action
 from packhorse.core.webhooks import NO_JOB, Delivery, webhook_delay
 from packhorse.crashpoints import reach
 from packhorse.host import child_environment
-from packhorse.jobs.submit import webhook_targets
 from packhorse.log import log
 from packhorse.schemas.failures import failure_to_json, group_to_json
 from packhorse.schemas.progress import iso
 from packhorse.store.base import Charge, Store
 from packhorse.store.collections.failures import get_failures, get_group, settle_action, take_actions
-from packhorse.store.collections.webhooks import post_deliveries
+from packhorse.store.collections.webhooks import post_deliveries, webhook_targets
 
 BATCH = 1000
 HOLD = 60.0

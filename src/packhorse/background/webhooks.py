@@ -20,7 +20,6 @@ from packhorse.core.plan import TERMINAL
 from packhorse.core.webhooks import ENDPOINT_FORGIVE, ENDPOINT_GIVE_UP, Delivery, webhook_delay
 from packhorse.crashpoints import reach
 from packhorse.errors import CorruptRecord, NoSecretKey, OutboundFailed, SchemaTooNew
-from packhorse.jobs.submit import WebhookTargets
 from packhorse.log import log
 from packhorse.outbound.addresses import Allow
 from packhorse.outbound.calls import Outbound, Policy
@@ -29,7 +28,13 @@ from packhorse.schemas.jobs import jobs_to_json
 from packhorse.schemas.progress import iso
 from packhorse.settings import Settings, secret_keys
 from packhorse.store.base import Store
-from packhorse.store.collections.webhooks import Endpoint, end_endpoint, settle_delivery, take_deliveries
+from packhorse.store.collections.webhooks import (
+    Endpoint,
+    WebhookTargets,
+    end_endpoint,
+    settle_delivery,
+    take_deliveries,
+)
 from packhorse.store.collections.workers import get_bookmark, put_bookmark
 
 PATIENCE = 15.0

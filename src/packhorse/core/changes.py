@@ -124,11 +124,18 @@ class EndLease(Struct, frozen=True, tag=True):
 
 
 class TakeSlot(Struct, frozen=True, tag=True):
+    """Hold the slot. With ``waits``, the job joins the slot's line instead while another job holds it, and what the
+    same change makes due is kept there until its turn comes."""
+
     slot: str
+    waits: bool = False
 
 
 class ReleaseSlot(Struct, frozen=True, tag=True):
-    """Release the slot if this job holds it."""
+    """Hand the slot over to the first job in its line, and make due what was kept there; or free it if none waits.
+
+    If this job does not hold it but waits in the line, it leaves the line.
+    """
 
     slot: str
 
@@ -201,6 +208,13 @@ Effect = (
     MakeDue | TakeBack | Grant | EndLease | TakeSlot | ReleaseSlot | KeepSpec | RememberKey | KeepResult | DropStages
     | RecordFailure | SettleFailures | PutRecord | NoteRecord | DropRecord | CountUsage
 )  # fmt: skip
+
+
+def slot_to_wait_for(change: Change) -> str | None:
+    """The slot that the job waits for if another one holds it."""
+    if change.after.slot is None:
+        return None
+    return next((each.slot for each in change.effects if isinstance(each, TakeSlot) and each.waits), None)
 
 
 class Change(Struct, frozen=True):

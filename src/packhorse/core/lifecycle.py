@@ -78,6 +78,7 @@ def submit(
     delay: float = 0.0,
     at: float | None = None,
     debounce: Put | None = None,
+    replaces: Put | None = None,
     trace_id: str = "",
     key: str | None = None,
     fingerprint: str = "",
@@ -90,6 +91,7 @@ def submit(
     """Create a job. Its first stages are due now, after ``delay`` seconds, or ``at`` a time.
 
     ``debounce`` is the record that names the waiting job of a key. The commit is refused unless it has not changed.
+    ``replaces`` is the record of the jobs that are to be ended for this one.
 
     ``quotas`` are the unfinished jobs and the bytes of files that its tenant may have, 0 for any number. With them, the
     job counts until it has ended, and its files until it is purged.
@@ -126,8 +128,12 @@ def submit(
     if debounce is not None:
         draft.require(changes.RecordIs(Ref(debounce.kind, debounce.id), debounce.stamp or 0))
         draft.do(changes.PutRecord(debounce))
+    if replaces is not None:
+        draft.do(changes.PutRecord(replaces))
     if slot is not None:
-        draft.require(changes.SlotFree(slot)).do(changes.TakeSlot(slot))
+        if plan.on_conflict == "refuse":
+            draft.require(changes.SlotFree(slot))
+        draft.do(changes.TakeSlot(slot, waits=plan.on_conflict != "refuse"))
     if firing is not None:
         draft.require(changes.RecordIs(run_ref(tenant, firing.schedule, firing.tick), stamp)).note_run("fired")
     if quotas is not None and job.counted is not None:
@@ -334,11 +340,17 @@ def restart_delay(job: Job, at: TaskId, *, now: float) -> Change | None:
     return draft.change()
 
 
-def cancel(job: Job, *, now: float) -> Change | None:
-    """Cancel at once if nothing runs, else stop the running tasks first. No change if it is already being stopped."""
+def cancel(job: Job, *, now: float, replaced_by: str | None = None) -> Change | None:
+    """Cancel at once if nothing runs, else stop the running tasks first. No change if it is already being stopped.
+
+    ``replaced_by`` is the job that takes its place, which its events name.
+    """
     if job.status is CANCELLED or (job.status in ACTIVE and job.stopping):
         return None
-    return _stop(_draft(job, "cancel", now), "cancel")
+    draft = _draft(job, "cancel", now)
+    if replaced_by is not None:
+        draft.say("replaced", by=replaced_by)
+    return _stop(draft, "cancel")
 
 
 def expire(job: Job, *, now: float) -> Change | None:
@@ -374,7 +386,10 @@ def retry(
         raise _refusal(job, "retry", "The job is completed. Name the stage to run again, or * for everything.")
     draft = _draft(job, "retry", now)
     if job.slot is not None:
-        draft.require(changes.SlotFree(job.slot)).do(changes.TakeSlot(job.slot))
+        waits = job.plan.on_conflict == "queue"  # a retry replaces nobody: what is active was submitted later
+        if not waits:
+            draft.require(changes.SlotFree(job.slot))
+        draft.do(changes.TakeSlot(job.slot, waits=waits))
     if job.counted is not None:
         draft.do(changes.CountUsage(job.tenant, jobs=1))
     if redo:

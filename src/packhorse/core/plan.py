@@ -17,6 +17,7 @@ from packhorse.core.limits import Fair as Fair
 from packhorse.core.limits import Limit as Limit
 from packhorse.errors import DefinitionError
 
+OnConflict = Literal["refuse", "queue", "replace"]
 Path = tuple[str, ...]  # a path into a JSON value: keys, or `json.ANY` for every element
 
 
@@ -184,6 +185,8 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     """Retention of ended jobs in seconds, per status."""
     revive: Revive = Revive()
     slot: str | None = None  # A user may have one active job per slot. None: any number.
+    on_conflict: OnConflict = "refuse"
+    """What a submit does while another job holds the slot: it is refused, waits, or has that job cancelled."""
     secrets: tuple[Path, ...] = ()  # paths of secret parameters: encrypted at rest, never shown
     lists: tuple[str, ...] = ()  # parameters that take several files
     primary: str = ""  # the parameter whose file the job is named after; empty: the file that came first

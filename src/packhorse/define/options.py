@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, Literal, Required, TypedDict
+from typing import Any, Literal, Required, TypedDict, get_args
 
 from packhorse.core import json, plan, publish_path
 from packhorse.core.conditions import Condition
 from packhorse.core.error_codes import CODE_PATTERN
 from packhorse.core.limits import PARAMETER, WINDOWS
-from packhorse.core.plan import TERMINAL, Backoff, Status
+from packhorse.core.plan import TERMINAL, Backoff, OnConflict, Status
 from packhorse.define.introspection import check_name
 
 Duration = float | str | timedelta
@@ -226,6 +226,9 @@ class RunOptions(TypedDict, total=False):
     """Allow one active job per user. Default: any number."""
     slot: str | None
     """Name of the slot that ``one_per`` uses. Pipelines with the same name share it. Default: the pipeline's name."""
+    on_conflict: OnConflict
+    """While the user has an active job: ``refuse`` a new one, ``queue`` it, or ``replace`` the active one, which is
+    cancelled. Default: ``refuse``."""
     keep: Duration | Mapping[str, Duration]
     """Retention of ended jobs, for all or per status. Default: ``7d``."""
     deadline: Duration
@@ -381,6 +384,7 @@ def pipeline_limits(
     *,
     one_per: Literal["user"] | None = None,
     slot: str | None = None,
+    on_conflict: OnConflict = "refuse",
     keep: Duration | Mapping[str, Duration] | None = None,
     deadline: Duration = 86_400.0,
     pending: Duration = 86_400.0,
@@ -399,10 +403,15 @@ def pipeline_limits(
         raise ValueError(f'one_per can only be "user", not {one_per!r}')
     if slot is not None and one_per is None:
         raise ValueError('slot= needs one_per="user"')
+    if on_conflict not in get_args(OnConflict):
+        raise ValueError(f'on_conflict can only be "refuse", "queue" or "replace", not {on_conflict!r}')
+    if on_conflict != "refuse" and one_per is None:
+        raise ValueError('on_conflict= needs one_per="user"')
     if has_output and not outputs:
         raise ValueError("has_output= needs outputs=")
     return {
         "slot": None if one_per is None else check_name(name if slot is None else slot),
+        "on_conflict": on_conflict,
         "keep": {} if keep is None else _keep(keep),
         "deadline": _positive("deadline", seconds(deadline)),
         "pending": _positive("pending", seconds(pending)),

@@ -62,6 +62,8 @@ class Around(Struct, frozen=True):
     """By due stage: how many tasks are ahead of it, if that was counted."""
     holder: str | None = None
     """The active job that has the slot of this ended one."""
+    line: Sequence[str] = ()
+    """The jobs before this one in the line of its slot: first the active one."""
 
 
 _ENDED = {
@@ -76,6 +78,11 @@ async def explain_job(store: Store, job: Job, fleet: Callable[[], Awaitable[Flee
     if job.status.is_terminal:
         holder = None if job.slot is None else await store.holder(job.slot)
         return reasons(job, Around(holder=holder), now)
+    if job.status is Status.PENDING and job.slot is not None and job.plan.on_conflict != "refuse":
+        line = await store.line(job.slot, limit=MOST_COUNTED)
+        before = line[: line.index(job.id)] if job.id in line else []
+        if before:
+            return reasons(job, Around(line=before), now)
     ahead = {at.stage: await store.ahead(job, at, limit=MOST_COUNTED) for at in _first_due(job, now)}
     return reasons(job, Around(await fleet(), ahead), now)
 
@@ -97,10 +104,12 @@ def reasons(job: Job, around: Around, now: float) -> list[Reason]:
     """What each stage that could run waits for, and stages whose worker is gone. Empty if all of them run."""
     if job.status.is_terminal:  # only an ended job can lack its slot: an active one has it from the start
         found = [Reason("ENDED", _ENDED[job.status])]
-        if around.holder is not None:
+        if around.holder is not None and job.plan.on_conflict != "queue":
             blocked = f"it can be retried when the active job {around.holder} has ended"
             found.append(Reason("SLOT_TAKEN", blocked))
         return found
+    if around.line:
+        return [_in_line(around.line)]
     if job.stopping is not None:
         count = len(job.running_tasks())
         last = "stage has" if count == 1 else f"{count} stages have"
@@ -111,6 +120,12 @@ def reasons(job: Job, around: Around, now: float) -> list[Reason]:
     for plan, stage in zip(job.plan.stages, job.stages, strict=True):
         found += [*_of_running(plan, stage, around), *_of_stage(job, plan, stage, around, now)]
     return list(dict.fromkeys(found))
+
+
+def _in_line(before: Sequence[str]) -> Reason:
+    others = len(before) - 1
+    more = f", and {others} more of the user's jobs {'is' if others == 1 else 'are'} ahead of it" if others else ""
+    return Reason("SLOT_TAKEN", f"it waits until the user's active job {before[0]} has ended{more}", len(before))
 
 
 def is_live(card: WorkerCard, now: float, lease: float) -> bool:

@@ -1,19 +1,15 @@
-"""Admits jobs, one or many: objects first, the record second, and nothing left behind by a refusal.
-
-Also finds their webhooks.
-"""
+"""Admits jobs, one or many: objects first, the record second, and nothing left behind by a refusal."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypedDict, Unpack
-from weakref import WeakKeyDictionary
 
 import uuid_utils
 from msgspec.structs import replace
@@ -37,13 +33,12 @@ from packhorse.jobs.transact import Transactor
 from packhorse.log import new_trace, trace_id
 from packhorse.settings import Settings
 from packhorse.store.base import Store
-from packhorse.store.collections.webhooks import Endpoint, list_endpoints
+from packhorse.store.collections.replacements import Replacement, drop_replacement, put_replacement
+from packhorse.store.collections.webhooks import webhook_targets
 from packhorse.store.limits import check_limits
 
 DEBOUNCE = "debounce"
 """Records of the job that waits for another submit with its key."""
-FRESH = 1.0
-"""Seconds for which webhooks are cached. A job that is submitted sooner after a webhook was created may miss it."""
 
 MOST = 1000
 """Jobs that are submitted together: they share a commit."""
@@ -52,6 +47,10 @@ AT_ONCE = 8
 TURN = 50
 """Jobs decided in a row before others get their turn in the event loop."""
 
+PAGE = 100
+"""Jobs in the line of a slot that are read at first."""
+ENDED = (errors.JobNotFound, errors.NotAllowed, errors.CorruptRecord, errors.SchemaTooNew)
+"""There is nothing to cancel, or nobody can."""
 BEING_DELETED = "The job of this idempotency key is being deleted; the key is free again when it is gone."
 
 
@@ -154,10 +153,16 @@ class NewJob:
         if options.debounce:
             if plan.slot is not None:
                 raise errors.InvalidInput(
-                    "debounce: the pipeline has one_per, which refuses a second job.", field="debounce"
+                    "debounce: the pipeline has one_per, whose on_conflict says what a second submit does.",
+                    field="debounce",
                 )
             key = lifecycle.once_key(tenant, client, options.key or "")
             waiting = await Waiting.read(self._store, f"{plan.pipeline}/{key}")
+        replaces = None
+        if plan.slot is not None and plan.on_conflict == "replace":
+            replaces = Replacement(self.job_id, slot=lifecycle.slot_key(tenant, options.user, plan.slot))
+        elif waiting is not None and waiting.job_id is not None:
+            replaces = Replacement(self.job_id, waiting=waiting.job_id)
         given = plan
         plan = fill_plan(plan, self._settings.defaults)
         stored = spec = Spec(parameters, tuple(self.inputs), options.metadata, origin)
@@ -177,6 +182,7 @@ class NewJob:
             priority=options.priority,
             delay=options.debounce or options.delay,
             debounce=None if waiting is None else waiting.put(self.job_id),
+            replaces=None if replaces is None else put_replacement(replaces, self._store.now()),
             at=options.at,
             trace_id=trace_id() or new_trace(),
             key=None if options.key is None or options.debounce else lifecycle.once_key(tenant, client, options.key),
@@ -189,12 +195,12 @@ class NewJob:
             now=self._store.now(),
         )
         if waiting is None:
-            return Draft(self, change, fingerprint, spec)
+            return Draft(self, change, fingerprint, spec, replaces)
         again = partial(
             self.decide, given, parameters, options,
             tenant=tenant, client=client, client_name=client_name, origin=origin,
         )  # fmt: skip
-        return Draft(self, change, fingerprint, spec, waiting.job_id, again)
+        return Draft(self, change, fingerprint, spec, replaces, again)
 
     def _key_for(self, parameter: str, name: str) -> tuple[str, str]:
         self._has_files = True  # from now on something may be there
@@ -219,22 +225,6 @@ class NewJob:
         return fingerprint([plan.pipeline, values, files, asked])
 
 
-async def drop_waiting(store: Store, job_id: str) -> None:
-    """Delete a job that a later submit with its key has replaced, unless it has started or was stopped."""
-    was_waiting = False
-
-    def decide(job: Job) -> Change | None:
-        nonlocal was_waiting
-        was_waiting = job.status is Status.PENDING and job.run == 1
-        return lifecycle.cancel(job, now=store.now()) if was_waiting else None
-
-    transact = Transactor(store)
-    with suppress(errors.JobNotFound, errors.NotAllowed):
-        await transact(job_id, decide)
-        if was_waiting:
-            await transact(job_id, lambda job: lifecycle.delete(job, now=store.now()))
-
-
 class Draft(NamedTuple):
     """A job that is decided and not committed."""
 
@@ -243,8 +233,8 @@ class Draft(NamedTuple):
     fingerprint: str
     spec: Spec
     """As it was sent: with its secrets."""
-    replaces: str | None = None
-    """The job that waited for this submit, if it was debounced."""
+    replaces: Replacement | None = None
+    """The jobs to end when this one is there."""
     again: Callable[[], Awaitable[Draft]] | None = None
     """Of a debounced submit: decides again, after another one with its key was faster."""
 
@@ -309,20 +299,60 @@ async def admit_all(store: Store, drafts: Sequence[Draft]) -> list[Job | errors.
     """Commit them together. For an idempotency key that the client has used before, the first job."""
     found = await _commit_all(store, drafts)
     for n, draft in enumerate(drafts):
-        if draft.again is not None:
-            found[n] = await _replace_waiting(store, draft, found[n])
+        if draft.again is not None or draft.replaces is not None:
+            found[n] = await _replace(store, draft, found[n])
     return found
 
 
-async def _replace_waiting(
-    store: Store, draft: Draft, found: Job | errors.PackhorseError
-) -> Job | errors.PackhorseError:
+async def _replace(store: Store, draft: Draft, found: Job | errors.PackhorseError) -> Job | errors.PackhorseError:
     while isinstance(found, errors.Conflict) and draft.again is not None:
         draft = await draft.again()
         [found] = await _commit_all(store, [draft])
-    if isinstance(found, Job) and draft.replaces is not None and draft.replaces != found.id:
-        await drop_waiting(store, draft.replaces)
+    if isinstance(found, Job) and draft.replaces is not None and found.id == draft.change.after.id:
+        reach("admit.replace.before")
+        with suppress(errors.StoreError):  # the job is there; a worker ends the others soon
+            await replace_others(store, draft.replaces)
     return found
+
+
+async def replace_others(store: Store, replacement: Replacement) -> None:
+    """End the jobs that the new one replaces, and forget that they are to be ended. May be done twice."""
+    transact = Transactor(store)
+    if replacement.slot is not None:
+        # The latest first: who is handed the slot when the active job ends should not start before it is cancelled.
+        for each in reversed(await _ahead(store, replacement.by, replacement.slot)):
+            with suppress(*ENDED):
+                await transact(each, lambda job: lifecycle.cancel(job, now=store.now(), replaced_by=replacement.by))
+    if replacement.waiting is not None:
+        await _drop_waiting(store, transact, replacement.waiting)
+    await drop_replacement(store, replacement)
+
+
+async def _ahead(store: Store, job_id: str, slot: str) -> list[str]:
+    """Who holds the slot and who waits for it before this job; nobody if it does not wait any more."""
+    limit = PAGE
+    while True:
+        line = await store.line(slot, limit=limit)
+        if job_id in line:
+            return list(takewhile(lambda each: each != job_id, line))
+        if len(line) < limit:
+            return []
+        limit *= 10
+
+
+async def _drop_waiting(store: Store, transact: Transactor, job_id: str) -> None:
+    """Delete a job that a later submit with its key has replaced, unless it has started or was stopped."""
+    was_waiting = False
+
+    def decide(job: Job) -> Change | None:
+        nonlocal was_waiting
+        was_waiting = job.status is Status.PENDING and job.run == 1
+        return lifecycle.cancel(job, now=store.now()) if was_waiting else None
+
+    with suppress(*ENDED):
+        await transact(job_id, decide)
+        if was_waiting:
+            await transact(job_id, lambda job: lifecycle.delete(job, now=store.now()))
 
 
 async def _commit_all(store: Store, drafts: Sequence[Draft]) -> list[Job | errors.PackhorseError]:
@@ -392,36 +422,3 @@ def _refuse_nul(tenant: str, parameters: bytes) -> None:
         found += find_nul(json.decode(parameters))
     if found:
         raise invalid("The parameters are not valid", found)
-
-
-class WebhookTargets:
-    """The endpoints that want messages about ended jobs, cached: every submit needs them."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._open: Sequence[Endpoint] | None = None
-        self._until = 0.0
-
-    async def all(self) -> Sequence[Endpoint]:
-        """Every endpoint that has not ended. During a read, other callers get the cached ones."""
-        if self._open is None or time.monotonic() >= self._until:
-            self._until = time.monotonic() + FRESH
-            return await self.refresh()
-        return self._open
-
-    async def refresh(self) -> Sequence[Endpoint]:
-        self._open = await list_endpoints(self._store, only_open=True)
-        return self._open
-
-    async def of(self, tenant: str) -> tuple[str, ...]:
-        return tuple(each.id for each in await self.all() if each.tenant == tenant)
-
-
-_by_store: WeakKeyDictionary[Store, WebhookTargets] = WeakKeyDictionary()
-
-
-def webhook_targets(store: Store) -> WebhookTargets:
-    """One per store handle."""
-    if (found := _by_store.get(store)) is None:
-        found = _by_store[store] = WebhookTargets(store)
-    return found

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 
 from packhorse.core import json
-from packhorse.core.plan import Definition, StagePlan, Status
+from packhorse.core.plan import Definition, OnConflict, StagePlan, Status
 from packhorse.define.options import WHILE
 from packhorse.schemas.progress import iso
 from packhorse.store.collections.workers import WorkerCard
@@ -26,7 +26,8 @@ class PlannedDocument(TypedDict):
 
 class PipelineDocument(TypedDict):
     """A pipeline; ``schema`` is the JSON Schema of its parameters. ``statuses`` and ``outputs`` are the app's own
-    names, see ``alias`` of a job. ``is_served`` is false if no running worker can run all of its stages.
+    names, see ``alias`` of a job. ``on_conflict`` says what a submit does while the user has an active job, and is null
+    without ``one_per_user``. ``is_served`` is false if no running worker can run all of its stages.
     """
 
     name: str
@@ -34,6 +35,7 @@ class PipelineDocument(TypedDict):
     description: str
     schema: dict[str, Any]
     one_per_user: bool
+    on_conflict: OnConflict | None
     statuses: dict[str, str]
     outputs: dict[str, str]
     stages: list[PlannedDocument]
@@ -55,6 +57,7 @@ def pipeline_to_json(published: Definition, live: Sequence[WorkerCard]) -> Pipel
         "description": published.description,
         "schema": json.decode(published.schema),
         "one_per_user": plan.slot is not None,
+        "on_conflict": None if plan.slot is None else plan.on_conflict,
         "statuses": {status.value: called for status, called in plan.statuses.items()}
         | {f"{WHILE}{stage}": called for stage, called in plan.stage_statuses.items()},
         "outputs": dict(plan.outputs),

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from packhorse.core import lifecycle
-from packhorse.core.changes import Change, EndLease, Grant, MakeDue
+from packhorse.core.changes import Change, EndLease, Grant, MakeDue, ReleaseSlot
 from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.core.plan import Definition as Definition
 from packhorse.core.plan import Status
@@ -107,7 +107,7 @@ def is_own_work(change: Change) -> bool:
     """Whether only who runs the attempt has to do with it: it has begun or ended, nothing is due or has to stop."""
     is_attempt = False
     for effect in change.effects:
-        if isinstance(effect, MakeDue):
+        if isinstance(effect, MakeDue | ReleaseSlot):  # whoever waits for the slot is due then
             return False
         is_attempt = is_attempt or isinstance(effect, Grant | EndLease)
     return is_attempt and change.after.stopping is None
@@ -291,6 +291,9 @@ class Jobs(Protocol):
 
     async def holder(self, slot: str) -> str | None:
         """The job that holds the slot."""
+
+    async def line(self, slot: str, *, limit: int) -> list[str]:
+        """The job that holds the slot, and behind it those that wait for it, in the order of their commits."""
 
 
 class Queue(Protocol):

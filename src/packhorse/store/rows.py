@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from packhorse.core import json
+from packhorse.core.changes import Change, Effect, MakeDue, TakeSlot
 from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.core.plan import Plan, Status
 from packhorse.errors import CorruptRecord
+from packhorse.log import log
 from packhorse.store.base import Claim, Line, Progress
 
 Entry = tuple[str, str, int, str, str, int]
@@ -23,6 +25,27 @@ def entry(job: Job, at: TaskId) -> Entry:
     """Rank is the negated priority, so that urgent comes first in key order."""
     stage = job.plan.stage(at.stage)
     return (stage.queue, stage.kind, -job.priority, job.id, at.stage, at.element)
+
+
+def due_entry(job_id: str, effect: MakeDue) -> Entry:
+    """The same of a task that is made due."""
+    return (effect.queue, effect.kind, -effect.priority, job_id, *effect.task)
+
+
+def split_due(change: Change) -> tuple[tuple[MakeDue, ...], tuple[Effect, ...]]:
+    """What a job that joins the line of its slot makes due, which is kept there; and what else it does now."""
+    due = tuple(each for each in change.effects if isinstance(each, MakeDue))
+    return due, tuple(each for each in change.effects if not isinstance(each, MakeDue | TakeSlot))
+
+
+def kept_due(body: bytes, job_id: str) -> tuple[MakeDue, ...]:
+    """What was kept in the line. Nothing where that cannot be read: who ends the job before it must not fail at it, and
+    the job itself fails when no worker starts it in time."""
+    try:
+        return json.record(body, tuple[MakeDue, ...])
+    except CorruptRecord as error:
+        log.record_unreadable("slot line", job_id, str(error))
+        return ()
 
 
 class Plans:

@@ -22,6 +22,7 @@ from packhorse.background.janitor import Janitor
 from packhorse.background.loop import BackgroundTask, run_forever
 from packhorse.background.reaper import DeadWorkers, Reaper
 from packhorse.background.redis_views import RedisViews
+from packhorse.background.replacements import Replacements
 from packhorse.background.scheduler import Scheduler, declare
 from packhorse.background.stats import QueueSampler, StatsCounter
 from packhorse.background.steady_clock import SteadyClock
@@ -217,6 +218,7 @@ class Worker:
             Scheduler(store, blobs, settings, transact),
             BulkActions(store, transact, hold),
             AutoRetry(store, transact, hold),
+            Replacements(store),
             Alerts(store, settings.alert_command, hold),
             self._stats,
             QueueSampler(store, lease),

@@ -46,6 +46,7 @@ TYPES = {
     "stage_skipped": "`stage`, `element`, `attempt`, `reason`: on purpose",
     "retrying": "`stage`, `element`, `attempt`, `not_before`, and why: `code` and `message`, or `why` `later` or "
     "`handed_back`; with `why` `retry`, a person has started `run`",
+    "replaced": "`by`: the job that takes its place; it is cancelled",
     "cancelling": "what runs has been asked to stop",
     "progress": "`stage`, `stage_progress`, `progress`, and of `stages` those that look different",
     "log": "a line that a stage printed: `n`, `stage`, `element`, `attempt`, `at`, `text`",

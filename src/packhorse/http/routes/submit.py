@@ -177,6 +177,8 @@ class Submission:
         """
         if pipeline is None or pipeline.plan.slot is None or "user_id" not in self._query:
             return
+        if pipeline.plan.on_conflict != "refuse":
+            return
         user = self._caller.acting_for(self._query["user_id"])
         holder = await self._services.store.holder(slot_key(self._caller.tenant, user, pipeline.plan.slot))
         if holder is not None and not await self._is_repeated():

@@ -6,8 +6,10 @@ so nothing is added behind the clearing of its deliveries.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,10 +18,12 @@ from packhorse.core import json
 from packhorse.core.records import Drop, IndexEntry, Put, Record, time_place
 from packhorse.core.webhooks import DELIVERY, OPEN_ENDPOINT, Delivery, put_delivery
 from packhorse.errors import Conflict, JobNotFound
-from packhorse.store.base import Records
+from packhorse.store.base import Records, Store
 from packhorse.store.collections.base import AFTER_ALL, readable, readable_page
 
 ENDPOINT = "endpoint"
+FRESH = 1.0
+"""Seconds for which webhooks are cached. A job that is submitted sooner after a webhook was created may miss it."""
 PAGE = 500
 
 
@@ -137,3 +141,36 @@ def _endpoint(found: Record) -> Endpoint:
 def _delivery(found: Record) -> Delivery:
     delivery = json.record(found.body, Delivery)
     return replace(delivery, attempts=found.attempts, next_at=found.due_at or 0.0, stamp=found.stamp)
+
+
+class WebhookTargets:
+    """The endpoints that want messages about ended jobs, cached: every submit needs them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._open: Sequence[Endpoint] | None = None
+        self._until = 0.0
+
+    async def all(self) -> Sequence[Endpoint]:
+        """Every endpoint that has not ended. During a read, other callers get the cached ones."""
+        if self._open is None or time.monotonic() >= self._until:
+            self._until = time.monotonic() + FRESH
+            return await self.refresh()
+        return self._open
+
+    async def refresh(self) -> Sequence[Endpoint]:
+        self._open = await list_endpoints(self._store, only_open=True)
+        return self._open
+
+    async def of(self, tenant: str) -> tuple[str, ...]:
+        return tuple(each.id for each in await self.all() if each.tenant == tenant)
+
+
+_by_store: WeakKeyDictionary[Store, WebhookTargets] = WeakKeyDictionary()
+
+
+def webhook_targets(store: Store) -> WebhookTargets:
+    """One per store handle."""
+    if (found := _by_store.get(store)) is None:
+        found = _by_store[store] = WebhookTargets(store)
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,7 +20,7 @@ from packhorse.store.postgres.connection import Clock, Session
 from packhorse.store.postgres.records import RecordEffect
 from packhorse.store.postgres.session import Parts, columns, ids, write_parts
 from packhorse.store.postgres.watch import Notice
-from packhorse.store.rows import Entry, Plans, entry, plan_row
+from packhorse.store.rows import Entry, Plans, due_entry, entry, kept_due, plan_row, split_due
 
 SQL = sql_files.load(__package__, "lookups")
 
@@ -49,6 +49,11 @@ class Facts:
         self.stored_slots: dict[str, str] = {}
         self.stored_keys: dict[str, tuple[str, str]] = {}
         """What the rows that we hold say; by the end they have to say what the facts say."""
+        self.lines: dict[str, list[tuple[str, bytes]]] = {}
+        """By slot whose row we hold, the first jobs that wait for it, with what they make due: as many as the group
+        can take away."""
+        self.marked_slots: set[str] = set()
+        """Slots whose rows say that they may have a line."""
         self.records: dict[Ref, int] = {}
         """The stamp; 0 for one that is not there."""
         self.usage: dict[str, Usage] = {}
@@ -62,14 +67,16 @@ class Facts:
         ``is_trusting`` takes it that jobs to be added are not there, that the others are at the version they were
         decided on, and that leases to be ended are held: what is written finds out, and two questions less are asked.
         """
+        lined = _lined_slots(group, is_trusting=is_trusting)
         if is_trusting:
             self._trust(group)
-        await self._look_at_jobs(session, group, is_trusting=is_trusting)
+        # Who hands over a slot locks its job first, as whoever looks before writing does.
+        await self._look_at_jobs(session, group, is_trusting=is_trusting and not lined)
         await self._look_at_leases(session, group, clock)
         await self._look_at_queues(session, group)
         await self._look_at_heads(session, group, clock)
         await self._look_at_keys(session, group)
-        await self._look_at_slots(session, group)
+        await self._look_at_slots(session, group, lined)
         await self._look_at_records(session, group)
         if not is_trusting:
             await self._look_at_usage(session, group)
@@ -155,8 +162,8 @@ class Facts:
                 if not row["was_free"]:
                     self.keys[row["key"]] = self.stored_keys[row["key"]]
 
-    async def _look_at_slots(self, session: Session, group: Iterable[Change]) -> None:
-        asked: dict[str, str] = {}
+    async def _look_at_slots(self, session: Session, group: Sequence[Change], lined: Mapping[str, str]) -> None:
+        asked = dict(lined)
         for change in group:
             for part in (*change.effects, *change.guards):
                 if isinstance(part, changes.TakeSlot | changes.SlotFree):
@@ -166,6 +173,12 @@ class Facts:
                 self.stored_slots[row["slot"]] = str(row["job_id"])
                 if not row["was_free"]:
                     self.slots[row["slot"]] = self.stored_slots[row["slot"]]
+                if row["has_line"]:
+                    self.marked_slots.add(row["slot"])
+                    self.lines[row["slot"]] = []
+        if wanted := [slot for slot in self.lines if slot in lined]:
+            for slot, id, due in await session.fetch(SQL.lines, wanted, len(group)):  # each takes at most one away
+                self.lines[slot].append((str(id), due))
 
     async def _look_at_records(self, session: Session, group: Iterable[Change]) -> None:
         asked = {guard for change in group for guard in change.guards if isinstance(guard, changes.RecordIs)}
@@ -179,6 +192,20 @@ class Facts:
         if asked:
             for tenant, jobs, size in await session.fetch(SQL.lock_usage, sorted(asked)):
                 self.usage[tenant] = Usage(jobs, size)
+
+
+def _lined_slots(group: Iterable[Change], *, is_trusting: bool) -> dict[str, str]:
+    """Slots to be released that others may wait for, with a job that releases each.
+
+    ``is_trusting``: of pipelines whose jobs are refused, it takes it that there are none.
+    """
+    return {
+        effect.slot: change.after.id
+        for change in group
+        if not is_trusting or change.after.plan.on_conflict != "refuse"
+        for effect in change.effects
+        if isinstance(effect, changes.ReleaseSlot)
+    }
 
 
 class Batch:
@@ -202,7 +229,12 @@ class Batch:
         self.delayed_drops: set[tuple[Any, ...]] = set()
         self.lease_drops: dict[Key, str | None] = {}
         """With the token that must be on it; None where it was looked at."""
-        self.slot_drops: set[tuple[str, str]] = set()
+        self.free_slots: set[tuple[str, str]] = set()
+        """To be released by who has not looked whether anybody waits for them."""
+        self.line_puts: dict[tuple[str, str], bytes] = {}
+        self.line_drops: set[tuple[str, str]] = set()
+        self.handed: set[str] = set()
+        """Jobs that were handed a slot."""
         self.stage_drops: set[tuple[str, str]] = set()
         self.failures: list[tuple[str, changes.RecordFailure | changes.SettleFailures]] = []
         self.records: list[RecordEffect] = []
@@ -239,6 +271,40 @@ class Batch:
         if task is not None and task.ready_at is not None:
             self.delayed_drops.add((task.ready_at, *key))
 
+    def make_due(self, job_id: str, effect: changes.MakeDue, start: str | None = None) -> Entry:
+        key = due_entry(job_id, effect)
+        self.due[key] = effect.not_before, effect.not_before - effect.delay, start
+        return key
+
+    def join_line(self, change: Change, slot: str, facts: Facts) -> bool:
+        """Whether another job holds the slot. Then the change takes no slot, and nothing of it is due."""
+        job_id = change.after.id
+        if facts.slots.get(slot, job_id) == job_id:
+            return False
+        self.line_puts[slot, job_id] = body = wire.encode(split_due(change)[0])
+        facts.lines.setdefault(slot, []).append((job_id, body))
+        return True
+
+    def leave_line(self, slot: str, job_id: str) -> None:
+        if self.line_puts.pop((slot, job_id), None) is None:
+            self.line_drops.add((slot, job_id))
+
+    def release(self, slot: str, job_id: str, facts: Facts) -> None:
+        """Hand the slot over to the first who waits, if this job holds it; else it waits no longer."""
+        line = facts.lines.get(slot, [])
+        if facts.slots.get(slot) != job_id:
+            self.leave_line(slot, job_id)
+            facts.lines[slot] = [each for each in line if each[0] != job_id]
+        elif not line:
+            del facts.slots[slot]
+        else:
+            following, due = line.pop(0)
+            self.leave_line(slot, following)
+            facts.slots[slot] = following
+            self.handed.add(following)
+            for effect in kept_due(due, following):
+                self.make_due(following, effect)
+
     def drop_stages(self, job_id: str, stages: Iterable[str]) -> None:
         self.stage_drops |= {(job_id, stage) for stage in stages}
         self.results = {at: kept for at, kept in self.results.items() if at[:2] not in self.stage_drops}
@@ -260,10 +326,13 @@ class Batch:
         counts: dict[str, int] = {}
         if self.lease_drops:
             counts["lease_drops"] = sum(token is not None for token in self.lease_drops.values())
+        if self.free_slots:
+            counts["free_slots"] = len(self.free_slots)
         if is_claim and self.due_drops:
             drops |= {"free_jobs": [list(self.moved)], "free_entries": drops.pop("due_drops"), "free_drops": []}
             counts = {"free_jobs": len(self.moved), "free_entries": len(self.due_drops), **counts}
-        is_anew = self.leases.keys() & self.lease_drops.keys() or self.due.keys() & self.due_drops
+        is_anew = bool(self.leases.keys() & self.lease_drops.keys() or self.due.keys() & self.due_drops)
+        is_anew = is_anew or not self.line_drops.isdisjoint(self.line_puts)
         if is_anew or (self.results and self.stage_drops):
             await write_parts(session, drops, clock, counts)  # one statement cannot drop a row and write it anew
             drops, counts = {}, {}
@@ -296,7 +365,9 @@ class Batch:
         return _drop_empty(
             due_drops=columns(self.due_drops),
             lease_drops=columns((*at, token) for at, token in self.lease_drops.items()),
-            slot_drops=columns(self.slot_drops | slots),
+            free_slots=columns(self.free_slots),
+            slot_drops=columns(slots),
+            line_drops=columns(self.line_drops),
             key_drops=[keys] if keys else [],
             result_drops=columns(self.stage_drops),
             progress_drops=columns(self.stage_drops),
@@ -305,7 +376,8 @@ class Batch:
     async def _puts(self, session: Session, facts: Facts, clock: Clock) -> Parts:
         values = await self._values(session)
         moved = sorted(self.moved.items())  # locked in the order of ids, like everywhere
-        touched = [*self.added, *self.moved]
+        touched = [*self.added, *self.moved, *(self.handed - self.added.keys() - self.moved.keys())]
+        lined = {slot for slot, _ in self.line_puts} - facts.marked_slots
         puts = _drop_empty(
             plans=columns(sorted(self.plans.items())),
             added=columns(
@@ -319,7 +391,10 @@ class Batch:
             results=columns((*at, body) for at, (body, _) in self.results.items()),
             leases=columns((*at, *lease) for at, lease in self.leases.items()),
             entries=columns((*key, *times) for key, times in self.due.items()),
-            slots=columns((s, id) for s, id in facts.slots.items() if facts.stored_slots.get(s) != id),
+            slots=columns(
+                (s, id, s in lined) for s, id in facts.slots.items() if facts.stored_slots.get(s) != id or s in lined
+            ),
+            line_puts=columns((*at, due) for at, due in self.line_puts.items()),
             keys=columns((key, *kept) for key, kept in facts.keys.items() if facts.stored_keys.get(key) != kept),
             feed=[touched] if touched else [],
         )  # fmt: skip

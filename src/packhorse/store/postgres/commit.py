@@ -166,8 +166,11 @@ def make(change: Change, facts: Facts, batch: Batch, clock: Clock) -> None:
     facts.versions[job.id] = version_of(job)
     batch.job(change)
     batch.history(change, events)
+    slot = changes.slot_to_wait_for(change)
+    waits = slot is not None and batch.join_line(change, slot, facts)
     for effect, body in zip(change.effects, bodies, strict=True):
-        _apply(effect, body, change, facts, batch, clock)
+        if not (waits and isinstance(effect, changes.MakeDue | changes.TakeSlot)):
+            _apply(effect, body, change, facts, batch, clock)
 
 
 def _check(guard: changes.Guard, job: Job, facts: Facts) -> None:
@@ -223,10 +226,10 @@ def _encode(effect: changes.Effect) -> bytes:
 def _apply(effect: changes.Effect, body: bytes, change: Change, facts: Facts, batch: Batch, clock: Clock) -> None:
     job = change.after
     match effect:
-        case changes.MakeDue(task, not_before=not_before, delay=delay):
-            batch.due[entry(job, task)] = not_before, not_before - delay, prepared_start(change, effect)
+        case changes.MakeDue(not_before=not_before):
+            place = batch.make_due(job.id, effect, prepared_start(change, effect))
             if not_before <= clock.now():
-                facts.waiting.add(entry(job, task))
+                facts.waiting.add(place)
         case changes.TakeBack(task):
             batch.take_back(change, task, is_due=entry(job, task) in facts.waiting)
             facts.waiting.discard(entry(job, task))
@@ -240,10 +243,10 @@ def _apply(effect: changes.Effect, body: bytes, change: Change, facts: Facts, ba
         case changes.TakeSlot(slot):
             facts.slots[slot] = job.id
         case changes.ReleaseSlot(slot):
-            if slot not in facts.stored_slots:
-                batch.slot_drops.add((slot, job.id))
-            elif facts.slots.get(slot) == job.id:
-                del facts.slots[slot]
+            if slot in facts.stored_slots:
+                batch.release(slot, job.id, facts)
+            else:
+                batch.free_slots.add((slot, job.id))
         case changes.CountUsage(tenant, jobs, size):
             for kept in (batch.usage, facts.usage) if tenant in facts.usage else (batch.usage,):
                 before = kept.get(tenant, Usage())

@@ -200,6 +200,11 @@ class Reads(Notes):
         return None if found is None else str(found)
 
     @read
+    async def line(self, session: Session, slot: str, *, limit: int) -> list[str]:
+        rows = await session.fetch(SQL.slot_line, slot, limit) if is_storable([slot]) else []
+        return [str(id) for (id,) in rows]
+
+    @read
     async def existing_ids(self, session: Session, job_ids: Sequence[str]) -> set[str]:
         return {str(id) for (id,) in await session.fetch(SQL.known, ids(job_ids))}
 

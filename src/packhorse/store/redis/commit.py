@@ -20,6 +20,7 @@ from packhorse.store.limits import MISSING
 from packhorse.store.redis import keys, rows
 from packhorse.store.redis.session import Member, Session, pack_member
 from packhorse.store.redis.starts import Known, Template, pack_start
+from packhorse.store.rows import split_due
 
 NET = 7 * 86_400
 """Seconds after its purge time at which the server itself drops an ended job, should no worker ever come back."""
@@ -128,7 +129,14 @@ def _pack_effects(change: Change, words: Words) -> Template | None:
     before, job = change.before, change.after
     template = _record(change, words)
     _places(before, job, words)
-    for effect in change.effects:
+    effects = change.effects
+    if (slot := changes.slot_to_wait_for(change)) is not None:
+        due, effects = split_due(change)
+        kept: Words = []
+        for each in due:
+            _due(each, change, kept)
+        words += (3, "join_line", keys.slot(slot), json.encode(kept).decode())
+    for effect in effects:
         if (pack := PACKERS.get(type(effect))) is not None:
             pack(effect, change, words)
     _tell(change, words)

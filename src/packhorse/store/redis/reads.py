@@ -159,6 +159,13 @@ class ReadStore(NoteStore):
         [value] = await self._link.ask([["GET", keys.slot(slot)]])
         return None if value is None else value.decode()
 
+    async def line(self, slot: str, *, limit: int) -> list[str]:
+        if limit < 1:
+            return []
+        key = keys.slot(slot)
+        holder, line = await self._link.ask([["GET", key], ["ZRANGE", f"{key}:line", "0", str(limit - 1)]])
+        return [each.decode() for each in ([holder] if holder is not None else []) + line][:limit]
+
     async def existing_ids(self, job_ids: Sequence[str]) -> set[str]:
         self._open()
         answers = await self._link.ask([["EXISTS", keys.job(job_id)] for job_id in job_ids])

@@ -12,7 +12,7 @@ from packhorse.core.models import Job, TaskId
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store import sql_files
 from packhorse.store.counters import Usage, refuse_usage
-from packhorse.store.rows import Entry, entry, plan_row
+from packhorse.store.rows import Entry, due_entry, entry, kept_due, plan_row, split_due
 from packhorse.store.sqlite import failures, limits, records
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.session import Handle, alone, is_careful, write
@@ -106,7 +106,10 @@ def write_change(db: Session, change: Change, now: float) -> None:
             raise Conflict(f"There is a job {job.id} already.", job_id=job.id)
     elif not _move_job(db, change.before, job):
         raise Conflict(job_id=job.id)
-    for effect in change.effects:
+    effects: Sequence[changes.Effect] = change.effects
+    if (slot := changes.slot_to_wait_for(change)) is not None:
+        effects = _join_line(db, change, slot)
+    for effect in effects:
         APPLY[type(effect)](db, effect, change, now)
     if change.events:
         db.execute(SQL.add_events, _events_row(change))
@@ -219,7 +222,11 @@ def _events_row(change: Change) -> Row:
 
 
 def _due(effect: changes.MakeDue, change: Change, now: float) -> Statement:
-    key = entry(change.after, effect.task)
+    return _due_row(change.after.id, effect, now)
+
+
+def _due_row(job_id: str, effect: changes.MakeDue, now: float) -> Statement:
+    key = due_entry(job_id, effect)
     at = effect.not_before
     if at <= now:
         return SQL.put_ready, key
@@ -227,10 +234,14 @@ def _due(effect: changes.MakeDue, change: Change, now: float) -> Statement:
 
 
 def _make_due(db: Session, effect: changes.MakeDue, change: Change, now: float) -> None:
+    _make_due_of(db, change.after.id, effect, now)
+
+
+def _make_due_of(db: Session, job_id: str, effect: changes.MakeDue, now: float) -> None:
     if effect.not_before <= now and (effect.limits or effect.share is not None):
-        limits.make_due(db, entry(change.after, effect.task), effect, now)
+        limits.make_due(db, due_entry(job_id, effect), effect, now)
     else:
-        db.execute(*_due(effect, change, now))
+        db.execute(*_due_row(job_id, effect, now))
 
 
 def _grant(db: Session, effect: changes.Grant, change: Change, now: float) -> None:
@@ -247,6 +258,34 @@ def _spec(effect: changes.KeepSpec, change: Change, _now: float) -> Statement:
 
 ADDED: Mapping[type, Callable[[Any, Change, float], Statement]] = {changes.KeepSpec: _spec, changes.MakeDue: _due}
 """The row that an effect only adds, and how it is inserted."""
+
+
+def _join_line(db: Session, change: Change, slot: str) -> Sequence[changes.Effect]:
+    """What of the change is made now: all of it, unless another job holds the slot."""
+    held = db.execute(SQL.holder, (slot,)).fetchone()
+    if held is None or held[0] == change.after.id:
+        return change.effects
+    due, rest = split_due(change)
+    db.execute(SQL.join_line, (slot, change.after.id, json.encode(due)))
+    return rest
+
+
+def _release_slot(db: Session, effect: changes.ReleaseSlot, change: Change, now: float) -> None:
+    slot, job_id = effect.slot, change.after.id
+    held = db.execute(SQL.holder, (slot,)).fetchone()
+    if held is None or held[0] != job_id:
+        db.execute(SQL.leave_line, (slot, job_id))
+        return
+    first = db.execute(SQL.first_in_line, (slot,)).fetchone()
+    if first is None:
+        db.execute(SQL.free_slot, (slot,))
+        return
+    following, due = first
+    db.execute(SQL.leave_line, (slot, following))
+    db.execute(SQL.take_slot, (slot, following))
+    for each in kept_due(due, following):
+        _make_due_of(db, following, each, now)
+    db.touched.add(following)
 
 
 def _end_lease(db: Session, effect: changes.EndLease, change: Change, now: float) -> None:
@@ -285,7 +324,7 @@ APPLY: Mapping[type, Callable[[Session, Any, Change, float], object]] = {
     changes.Grant: _grant,
     changes.EndLease: _end_lease,
     changes.TakeSlot: lambda db, effect, change, _: db.execute(SQL.take_slot, (effect.slot, change.after.id)),
-    changes.ReleaseSlot: lambda db, effect, change, _: db.execute(SQL.release_slot, (effect.slot, change.after.id)),
+    changes.ReleaseSlot: _release_slot,
     changes.KeepSpec: lambda db, effect, change, now: db.execute(*_spec(effect, change, now)),
     changes.CountUsage: lambda db, effect, *_: db.execute(SQL.count_usage, (effect.tenant, effect.jobs, effect.bytes)),
     changes.RememberKey: lambda db, effect, change, _: db.execute(

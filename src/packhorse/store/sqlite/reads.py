@@ -180,6 +180,10 @@ class Reads(Notes):
         return None if row is None else str(row[0])
 
     @read
+    def line(self, db: Session, slot: str, *, limit: int) -> list[str]:
+        return [id for (id,) in db.execute(SQL.line, (slot, limit))]
+
+    @read
     def existing_ids(self, db: Session, job_ids: Sequence[str]) -> set[str]:
         return {id for (id,) in db.execute(SQL.known, (json.encode(list(job_ids)).decode(),))}
 

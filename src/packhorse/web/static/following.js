@@ -1,7 +1,7 @@
 // A page about one job, followed by the job's own events: at once what moves, and the whole page when something happened.
 import { refresh } from "./live.js";
 
-const HAPPENED = ["submitted", "started", "stage_started", "stage_completed", "stage_failed", "stage_skipped", "retrying", "cancelling"];
+const HAPPENED = ["submitted", "started", "stage_started", "stage_completed", "stage_failed", "stage_skipped", "retrying", "replaced", "cancelling"];
 const ENDED = ["completed", "failed", "cancelled"];
 const STEADY = 5000; // ms after which we look anyway: the place in a queue moves without an event of the job
 const LONGEST = 15000; // ms between tries to reach a server that is away

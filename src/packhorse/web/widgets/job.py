@@ -23,6 +23,7 @@ EVENT_TEXTS = {
     "stage_completed": "{where} completed",
     "stage_failed": "{where} failed permanently",
     "stage_skipped": "{where} was skipped",
+    "replaced": "Replaced by job {by}",
     "cancelling": "Cancelling",
     "completed": "Completed",
     "failed": "Failed",

@@ -1,6 +1,6 @@
 -- Purpose: what the guards of a group of changes are about, read under locks before it is written.
 -- Callers: store/postgres/batch.py
--- Tables:  jobs, leases, due, delayed, slots, usage, idempotency
+-- Tables:  jobs, leases, due, delayed, slots, slot_line, usage, idempotency
 
 -- name: lock_jobs
 -- In the order of ids, like everybody: whoever waits for a lock holds none that a holder of it waits for. The key is
@@ -39,7 +39,15 @@ ORDER BY rank, job_id LIMIT 1;
 -- change is refused. Of one that is taken the update changes nothing: it is locked, and its holder told.
 INSERT INTO @slots AS held (slot, job_id) SELECT * FROM unnest($1::text[], $2::uuid[]) AS asked ORDER BY 1
 ON CONFLICT (slot) DO UPDATE SET job_id = held.job_id
-RETURNING slot, job_id, xmax = 0 AS was_free;
+RETURNING slot, job_id, has_line, xmax = 0 AS was_free;
+
+-- name: lines
+-- The first who wait for these slots, whose rows we hold: so nobody else joins or leaves.
+SELECT asked.slot, first.job_id, first.due FROM unnest($1::text[]) AS asked (slot)
+CROSS JOIN LATERAL (
+    SELECT n, job_id, due FROM @slot_line AS line WHERE line.slot = asked.slot ORDER BY n LIMIT $2
+) AS first
+ORDER BY asked.slot, first.n;
 
 -- name: lock_usage
 -- A row that is not there is made, so that it can be locked.

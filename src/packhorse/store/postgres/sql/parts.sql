@@ -1,7 +1,7 @@
 -- Purpose: what a write consists of. A commit or a put of records makes one statement of the parts that it needs, each
 --          a WITH query under its name. In a part, % stands for the next parameter: a list with a value for each row.
 -- Callers: store/postgres/session.py puts them together for batch.py and records.py
--- Tables:  jobs, plans, specs, events, results, leases, due, delayed, slots, usage, idempotency, progress, feed, records,
+-- Tables:  jobs, plans, specs, events, results, leases, due, delayed, slots, slot_line, usage, idempotency, progress, feed, records,
 --          record_index
 
 -- name: whole
@@ -117,8 +117,14 @@ SELECT not_before, queue, kind, rank, job_id, stage, element, queued_at FROM ent
 ON CONFLICT DO NOTHING;
 
 -- name: slots
-INSERT INTO @slots SELECT * FROM unnest(%::text[], %::uuid[]) AS n
-ON CONFLICT (slot) DO UPDATE SET job_id = excluded.job_id;
+INSERT INTO @slots AS held SELECT * FROM unnest(%::text[], %::uuid[], %::bool[]) AS n
+ON CONFLICT (slot) DO UPDATE SET job_id = excluded.job_id, has_line = held.has_line OR excluded.has_line;
+
+-- name: line_puts
+INSERT INTO @slot_line (slot, job_id, due)
+SELECT slot, job_id, due FROM unnest(%::text[], %::uuid[], %::bytea[])
+    WITH ORDINALITY AS n (slot, job_id, due, place)
+ORDER BY place;
 
 -- name: usage_locks
 -- In the order of names, like everywhere.
@@ -260,6 +266,16 @@ SELECT pg_notify(%::text, %::text || ' ' || pg_current_xact_id()::text)::text AS
 -- name: slot_drops
 DELETE FROM @slots AS s USING unnest(%::text[], %::uuid[]) AS n (slot, job_id)
 WHERE (s.slot, s.job_id) = (n.slot, n.job_id);
+
+-- name: free_slots
+-- Of a slot that nobody has looked at. One that may have a line is left, the count differs, and the group looks.
+DELETE FROM @slots AS s USING unnest(%::text[], %::uuid[]) AS n (slot, job_id)
+WHERE (s.slot, s.job_id) = (n.slot, n.job_id) AND NOT s.has_line
+RETURNING 1;
+
+-- name: line_drops
+DELETE FROM @slot_line AS l USING unnest(%::text[], %::uuid[]) AS n (slot, job_id)
+WHERE (l.slot, l.job_id) = (n.slot, n.job_id);
 
 -- name: key_drops
 DELETE FROM @idempotency WHERE key = ANY(%::text[]);

@@ -1,6 +1,6 @@
 -- Purpose: questions about jobs, sweeps and the purge. No question reads more rows than it returns, give or take a few.
 -- Callers: store/postgres/reads.py, batch.py (stage_results)
--- Tables:  jobs, plans, specs, results, events, idempotency, slots; the purge: all that a job has
+-- Tables:  jobs, plans, specs, results, events, idempotency, slots, slot_line; the purge: all that a job has
 
 -- name: plans
 SELECT fingerprint, body FROM @plans WHERE fingerprint = ANY($1::text[]);
@@ -162,6 +162,12 @@ SELECT job_id, fingerprint FROM @idempotency WHERE key = $1;
 
 -- name: slot_holder
 SELECT job_id FROM @slots WHERE slot = $1;
+
+-- name: slot_line
+SELECT job_id FROM (
+    SELECT 0 AS n, job_id FROM @slots WHERE slot = $1
+    UNION ALL (SELECT n, job_id FROM @slot_line WHERE slot = $1 ORDER BY n LIMIT $2)
+) AS line ORDER BY n LIMIT $2;
 
 -- name: expired
 -- Two walks, each of its own index: jobs that wait, and jobs that run and are not being stopped yet. The time asked for

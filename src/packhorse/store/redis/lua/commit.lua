@@ -197,6 +197,7 @@ local is_flushed, err = pcall(flush)
 if not is_flushed then
   for _, n in ipairs(made) do outcomes[n] = {'half', reason(err)} end
 end
+for _, job in ipairs(handed) do touched[#touched + 1] = job end
 if #made > 0 then tell(touched, ARGV[4]) end
 for what, n in pairs(counts) do
   call('HINCRBY', P .. 'stats:jobs', what, n)

@@ -27,6 +27,9 @@ end
 -- The index that names every job once, by status.
 local WHOLE = {pending = 'active', running = 'active', completed = 'completed', failed = 'failed', cancelled = 'cancelled'}
 
+local effects, make_effects
+local handed = {}  -- jobs that have been handed a slot
+
 -- Those of nearly every job. The others are made when a script needs one: making all of them took each script 6 us.
 local function common_effects()
   return {
@@ -82,7 +85,11 @@ local function common_effects()
       call('SET', P .. slot, job)
     end,
     release = function(job, slot)
-      if call('GET', P .. slot) == job then call('DEL', P .. slot) end
+      if call('EXISTS', P .. slot .. ':line') == 1 then
+        effects.leave_line(job, slot)
+      elseif call('GET', P .. slot) == job then
+        call('DEL', P .. slot)
+      end
     end,
     -- What is kept beside the record, and shown.
     result = function(job, task, body, places)
@@ -114,7 +121,7 @@ local function common_effects()
   }
 end
 
-local effects = common_effects()
+effects = common_effects()
 
 local function rare_effects()
   local records = records()
@@ -260,6 +267,33 @@ local function rare_effects()
     drop_record = function(_, ...)
       records.drop_record(...)
     end,
+    -- The line of a slot. The words of what a job makes due are JSON; behind another job they wait with it.
+    join_line = function(job, slot, due)
+      local holder = call('GET', P .. slot)
+      if holder and holder ~= job then
+        local last = call('ZRANGE', P .. slot .. ':line', -1, -1, 'WITHSCORES')
+        call('ZADD', P .. slot .. ':line', tonumber(last[2] or 0) + 1, job)
+        call('HSET', P .. slot .. ':due', job, due)
+      else
+        local words = cjson.decode(due)
+        call('SET', P .. slot, job)
+        make_effects(job, words, 1, #words + 1)
+      end
+    end,
+    leave_line = function(job, slot)
+      local line, due = P .. slot .. ':line', P .. slot .. ':due'
+      local gone = job
+      if call('GET', P .. slot) == job then
+        gone = call('ZRANGE', line, 0, 0)[1]
+        call('SET', P .. slot, gone)
+        local kept = call('HGET', due, gone)
+        local words = kept and cjson.decode(kept) or {}
+        make_effects(gone, words, 1, #words + 1)
+        handed[#handed + 1] = gone
+      end
+      call('ZREM', line, gone)
+      call('HDEL', due, gone)
+    end,
     -- Plans, samples, statistics and the feed.
     template = function(_, name, body)
       call('HSET', P .. 'starts', name, body)
@@ -296,7 +330,7 @@ setmetatable(effects, {__index = function(_, name)
 end})
 
 -- Make the effects that are told from one place on, each behind the number of its words.
-local function make_effects(job, told, at, ends)
+function make_effects(job, told, at, ends)
   while at < ends do
     local last = at + told[at]
     effects[told[at + 1]](job, unpack(told, at + 2, last))

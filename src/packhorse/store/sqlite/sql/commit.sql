@@ -1,6 +1,6 @@
 -- Purpose: guards and effects of a job's commit, one change at a time.
 -- Callers: store/sqlite/commit.py
--- Tables:  jobs, plans, specs, leases, ready, delayed, slots, usage, idempotency, results, progress, events
+-- Tables:  jobs, plans, specs, leases, ready, delayed, slots, slot_line, usage, idempotency, results, progress, events
 
 -- name: keep_plan
 INSERT OR IGNORE INTO plans (fingerprint, body) VALUES (?, ?);
@@ -82,8 +82,19 @@ SELECT job_id FROM slots WHERE slot = ?;
 -- name: take_slot
 INSERT OR REPLACE INTO slots VALUES (?, ?);
 
--- name: release_slot
-DELETE FROM slots WHERE slot = ? AND job_id = ?;
+-- name: free_slot
+DELETE FROM slots WHERE slot = ?;
+
+-- name: join_line
+-- Behind all who wait: one writer at a time.
+INSERT INTO slot_line
+VALUES (?1, (SELECT coalesce(max(n), 0) + 1 FROM slot_line WHERE slot = ?1), ?2, ?3);
+
+-- name: first_in_line
+SELECT job_id, due FROM slot_line WHERE slot = ? ORDER BY n LIMIT 1;
+
+-- name: leave_line
+DELETE FROM slot_line WHERE slot = ? AND job_id = ?;
 
 -- name: usage
 SELECT jobs, bytes FROM usage WHERE tenant = ?;

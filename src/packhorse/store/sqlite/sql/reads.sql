@@ -1,6 +1,6 @@
 -- Purpose: questions about jobs, and the purge. None reads more rows than it returns, give or take a few.
 -- Callers: store/sqlite/reads.py
--- Tables:  jobs, plans, specs, results, events, idempotency, slots; the purge: all that a job has
+-- Tables:  jobs, plans, specs, results, events, idempotency, slots, slot_line; the purge: all that a job has
 
 -- name: plan
 SELECT body FROM plans WHERE fingerprint = ?;
@@ -94,6 +94,12 @@ SELECT job_id, fingerprint FROM idempotency WHERE key = ?;
 
 -- name: holder
 SELECT job_id FROM slots WHERE slot = ?;
+
+-- name: line
+SELECT job_id FROM (
+    SELECT 0 AS n, job_id FROM slots WHERE slot = ?1
+    UNION ALL SELECT n, job_id FROM slot_line WHERE slot = ?1
+) ORDER BY n LIMIT ?2;
 
 -- name: known
 SELECT id FROM jobs WHERE id IN (SELECT value FROM json_each(?));
