@@ -70,7 +70,7 @@ class Facts:
         lined = _lined_slots(group, is_trusting=is_trusting)
         if is_trusting:
             self._trust(group)
-        # Who hands over a slot locks its job first, as whoever looks before writing does.
+        # A handover locks its job first, as a group that looks before writing does.
         await self._look_at_jobs(session, group, is_trusting=is_trusting and not lined)
         await self._look_at_leases(session, group, clock)
         await self._look_at_queues(session, group)
