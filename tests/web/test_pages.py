@@ -36,11 +36,13 @@ async def test_the_overview_shows_jobs_first_then_failures_then_activity(http: H
 
     shown = await page(http, "/")
 
-    headings = [each.partition(" all ")[0] for each in parts(shown.partition("</main>")[0], HEADINGS)]
-    assert headings == ["Running", "Recent", "Failures", "Activity"]
+    headings = [each.split()[0] for each in parts(shown.partition("</main>")[0], HEADINGS)]
+    assert headings == ["Running", "Queues", "Recent", "Failures", "Activity"]
     jobs, others = parts(shown, r'<ul class="joblist">.*?</ul>')
     assert "ann" in jobs
     assert running.id in shown
+    [queues] = parts(shown, r'<ul class="joblist loads">.*?</ul>')
+    assert queues.count("no worker") == 3
     assert "bob" in others
     assert "eve · The disk is full" in others
     [failure] = [row for row in rows(shown) if row[0].startswith("NO_DISK")]

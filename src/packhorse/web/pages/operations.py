@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ from litestar import Response, get, head, post
 from litestar.params import FromPath, QueryParameter
 
 from packhorse.jobs import operations
-from packhorse.schemas.operations import PercentilesDocument, PointDocument
+from packhorse.schemas.operations import PercentilesDocument, PointDocument, WorkerDocument
 from packhorse.settings import Settings
 from packhorse.store.counters import Counts
 from packhorse.web.forms import form
@@ -97,7 +98,16 @@ def overview_head() -> Response[None]:
 async def queues(request: Page) -> Response[bytes]:
     services, _ = services_and_caller(request)
     found, workers = await asyncio.gather(operations.list_queues(services), operations.list_workers(services))
-    return render_page(request, "queues.html", queues=found, workers=workers)
+    return render_page(
+        request, "queues.html", queues=found, workers=[{**each, "told": _work_of(each)} for each in workers]
+    )
+
+
+def _work_of(worker: WorkerDocument) -> list[tuple[str, str, str | None, int]]:
+    """Job, stage, its status, and how many elements of it the worker runs, or ran when it was lost."""
+    work = worker["work"] if worker["lost"] is None else worker["lost"]["work"]
+    counts = Counter((each["job_id"], each["stage"], each["status"]) for each in work)
+    return [(*what, count) for what, count in counts.items()]
 
 
 @post("/queues/{queue:str}/pause", scope="operate", shared=True, include_in_schema=False, status_code=303)

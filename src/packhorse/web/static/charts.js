@@ -3,6 +3,8 @@
 const charts = new Map();
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400];
+// Between two marks of an axis of durations: a mark at 1.7 min tells nothing.
 const COLOURS = { completed: "good-fill", failed: "bad-fill", cancelled: "off-fill", p50: "busy-fill", p95: "wait-fill" };
 const HEIGHT = 180;
 
@@ -48,6 +50,14 @@ function alone(plot, series) {
   return values.flatMap((value, i) => (value !== null && (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null ? [i] : []));
 }
 
+// Until the pointer is over a plot, its legend tells the last values there are.
+function latest(plot) {
+  if (plot.cursor.left >= 0) return;
+  let at = plot.data[0].length - 1;
+  while (at > 0 && plot.data.slice(1).every((values) => (values[at] ?? null) === null)) at--;
+  plot.setLegend({ idx: at }, false);
+}
+
 function make(place, columns) {
   const { unit, title } = place.dataset;
   const keys = place.dataset.columns.split(" ");
@@ -67,7 +77,7 @@ function make(place, columns) {
     width: box.clientWidth, height: HEIGHT, cursor: { sync: { key: "activity" }, drag: { x: true, y: false } },
     scales: { y: { range: (_, __, most) => [0, unit === "percent" ? 100 : Math.max(most, unit === "count" ? 4 : 0.01) * 1.1] } },
     axes: [{ ...axis, grid: { show: false }, space: 70, size: 28, values: [[86400, "{D} {MMM}", null, null, null, null, null, null, 1], [3600, "{HH}:{mm}", null, null, null, null, null, null, 1], [60, "{HH}:{mm}", null, null, null, null, null, null, 1]] },
-      { ...axis, size: 58, space: 32, values: (_, splits) => splits.map((each) => (unit === "count" && each % 1 ? "" : SAY[unit](each))) }],
+      { ...axis, size: 58, space: 32, incrs: unit === "seconds" ? STEPS : undefined, values: (_, splits) => splits.map((each) => (unit === "count" && each % 1 ? "" : SAY[unit](each))) }],
     series: [{ label: "", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...series],
   };
   const heading = document.createElement("p");
@@ -77,6 +87,7 @@ function make(place, columns) {
   box.setAttribute("role", "group");
   box.setAttribute("aria-label", `Plot: ${title}. Its values are in the table below.`);
   state.plot = new uPlot(options, [columns.at, ...found.drawn], box);
+  latest(state.plot);
   state.fill = (fresh) => {
     const again = data(fresh, keys, unit);
     state.own = again.own;
@@ -85,6 +96,7 @@ function make(place, columns) {
     const isZoomed = min > first[0] || max < first.at(-1);
     state.plot.setData([fresh.at, ...again.drawn], !isZoomed);
     if (isZoomed) state.plot.redraw();
+    latest(state.plot);
   };
   charts.set(box, state);
 }
@@ -109,5 +121,5 @@ addEventListener("load", draw, { once: true });
 document.addEventListener("refreshed", draw);
 dark.addEventListener("change", again);
 addEventListener("resize", () => {
-  for (const [box, { plot }] of charts) plot.setSize({ width: box.clientWidth, height: HEIGHT });
+  for (const [box, { plot }] of charts) { plot.setSize({ width: box.clientWidth, height: HEIGHT }); latest(plot); }
 });
