@@ -25,7 +25,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)  # UnicodeDecodeError com
 T = TypeVar("T")
 
 
-class State(Struct, frozen=True, array_like=True):
+class UnregulatedState(Struct, frozen=True, array_like=True):
     """The part of a job that changes and that no query filters by."""
 
     v: int
@@ -40,6 +40,11 @@ class State(Struct, frozen=True, array_like=True):
     revived: int = 0
     lineage: int = 0
     counted: int | None = None
+
+
+class State(UnregulatedState, frozen=True, array_like=True):
+    """The same of a job with limits or fairness."""
+
     limit_values: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -76,12 +81,13 @@ def record(data: bytes | str, type: type[T]) -> T:
 
 
 def state_of(job: Job) -> bytes:
-    return encode(
-        State(
-            VERSION if job.plan.is_regulated else UNREGULATED, job.run, job.events, job.stopping, job.error, job.stages,
-            job.webhooks, job.promoted, job.firing, job.revived, job.lineage, job.counted, job.limit_values,
-        )
+    values = (
+        job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted, job.firing, job.revived,
+        job.lineage, job.counted,
     )  # fmt: skip
+    if job.plan.is_regulated:
+        return encode(State(VERSION, *values, job.limit_values))
+    return encode(UnregulatedState(UNREGULATED, *values))
 
 
 def state_from(data: bytes, job_id: str) -> State:

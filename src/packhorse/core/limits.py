@@ -85,8 +85,10 @@ def values_from(plan: Plan, parameters: Mapping[str, Any]) -> dict[str, str]:
 
 def uses_of(job: Job, at: TaskId) -> tuple[LimitUse, ...]:
     """The limits that a task of the job is counted under, in the order of the plan."""
+    if not job.plan.is_regulated:
+        return ()
     limits = job.plan.stage(at.stage).limits
-    return tuple(LimitUse(each.name, _key(each, job), each.most, each.window) for each in limits) if limits else ()
+    return tuple(LimitUse(each.name, _key(each, job), each.most, each.window) for each in limits)
 
 
 def share_of(job: Job, at: TaskId, due_at: float) -> Share | None:

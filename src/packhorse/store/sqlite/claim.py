@@ -132,14 +132,15 @@ def _promote(db: Session, now: float) -> None:
         else:
             queue, kind, *place = found
             limits.make_ready(db, (queue, kind, *place), limits.share_from(share))
-    limits.wake_due(db, now)
+    if limits.is_used(db):
+        limits.wake_due(db, now)
 
 
 def _most_urgent(db: Session, queue: str, kinds: Collection[str], page: int) -> Iterable[Entry]:
     """Entries in order, from a walk per kind: those of a kind this worker lacks can not hide others."""
     walks = [_walk(db, queue, kind, page) for kind in kinds]
     ordered = walks[0] if len(walks) == 1 else heapq.merge(*walks, key=lambda entry: entry[2:])
-    return _with_turns(ordered, limits.turns(db, queue, kinds)) if limits.has_turns(db, queue) else ordered
+    return _with_turns(ordered, limits.turns(db, queue, kinds)) if limits.is_used(db) else ordered
 
 
 def _with_turns(ordered: Iterable[Entry], turns: Iterator[Entry]) -> Iterator[Entry]:
@@ -202,7 +203,7 @@ def _leave_queue(db: Session, entry: Entry) -> None:
 
 def _limited(job: Job, task: TaskId, change: Change) -> Grant | None:
     """The start that limits may stop."""
-    if not job.plan.stage(task.stage).limits:
+    if not job.plan.is_regulated or not job.plan.stage(task.stage).limits:
         return None
     return next((effect for effect in change.effects if isinstance(effect, Grant)), None)
 

@@ -300,7 +300,7 @@ def _end_lease(db: Session, effect: changes.EndLease, change: Change, now: float
 
 
 def _take_back(db: Session, effect: changes.TakeBack, change: Change, now: float) -> None:
-    if change.after.plan.stage(effect.task.stage).is_regulated:
+    if change.after.plan.is_regulated:
         limits.take_back(db, change.after.id, effect.task)
     key = entry(change.after, effect.task)
     db.execute(SQL.drop_ready, key)

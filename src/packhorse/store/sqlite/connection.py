@@ -33,6 +33,8 @@ class Session(apsw.Connection):
     """Whether this transaction has looked for delayed entries that are due."""
     foremost: dict[tuple[str, tuple[str, ...]], tuple[int, str] | None]
     """Rank and job of the most urgent entry by queue and kinds, as this transaction first saw it."""
+    is_limited: bool | None
+    """Whether any task is parked or takes turns, once it was asked."""
     limits: dict[str, int] | None
     """What operators have set, once it was read."""
     waiting: dict[str, list[Sequence[Any]]]
@@ -89,7 +91,7 @@ class Session(apsw.Connection):
 
     def _forget(self) -> None:
         self.touched, self.is_promoted, self.foremost, self.waiting, self.added = set(), False, {}, {}, 0
-        self.limits = None
+        self.limits = self.is_limited = None
 
 
 class NotAdded(BaseException):

@@ -218,8 +218,11 @@ def _wake_first(db: Session, key: str, most: int, queue: str, kind: str) -> bool
 # Turns
 
 
-def has_turns(db: Session, queue: str) -> bool:
-    return db.execute(SQL.has_turns, (queue,)).fetchone() is not None
+def is_used(db: Session) -> bool:
+    """Whether anything is parked or takes turns. Looked up once in a transaction."""
+    if db.is_limited is None:
+        db.is_limited = db.execute(SQL.is_used).fetchone() is not None
+    return db.is_limited
 
 
 def count_turns(db: Session, queue: str, kind: str, limit: int) -> int:
@@ -264,6 +267,7 @@ def _put(db: Session, key: str, most: int, entry: Entry, share: Share) -> None:
     db.execute(SQL.put_waiting, (key, most, queue, kind, share.name, rank, *at, share.cost))
     if db.execute(SQL.has_lane, (key, queue, share.name, most, kind)).fetchone() is None:
         db.execute(SQL.add_lane, (key, most, queue, kind, _pass_of(db, key, queue, share), share.name))
+        db.is_limited = True
 
 
 def _pass_of(db: Session, key: str, queue: str, share: Share) -> float:

@@ -298,7 +298,8 @@ def _take_back(db: Session) -> None:
     try:
         db.execute("ROLLBACK TO one")
         db.execute("RELEASE one")
-        db.is_promoted, db.limits = False, None  # what was made ready may be delayed again
+        db.is_promoted = False  # what was made ready may be delayed again
+        db.limits = db.is_limited = None
     except apsw.Error as error:
         raise _unavailable(error) from error
 

@@ -87,8 +87,8 @@ SELECT pass, share FROM lanes WHERE key = ? AND most = ? AND queue = ? AND kind 
 SELECT most, queue, kind FROM lanes WHERE key = ? AND (most, queue, kind) > (?, ?, ?)
 ORDER BY most, queue, kind LIMIT 1;
 
--- name: has_turns
-SELECT 1 FROM lanes WHERE key = '' AND most = 0 AND queue = ? LIMIT 1;
+-- name: is_used
+SELECT 1 FROM lanes LIMIT 1;
 
 -- name: is_parked
 SELECT 1 FROM lanes WHERE key = ? LIMIT 1;
