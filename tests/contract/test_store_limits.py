@@ -201,6 +201,19 @@ async def test_the_reaper_gives_back_what_a_lost_worker_held(timed: Store, clock
     assert (await used(timed))[0] == 1
 
 
+async def test_a_lost_worker_makes_room_for_what_waits(timed: Store, clock: Clock) -> None:
+    """The task itself has no attempt left, so only the one that is parked can use the room."""
+    _, second = await submit_many(timed, 2, plan(stage("only", limits=(at_once(1),), retries=0)))
+    first = await claim_one(timed)
+    assert await claim(timed) == []
+    clock.forward(LEASE + 1)
+    [(job, task)] = (await timed.overdue(10)).tasks
+
+    await made(timed, lifecycle.lose(job, task, token=first.token, now=timed.now()))
+
+    assert [each.job.id for each in await claim(timed)] == [second.id]
+
+
 async def test_a_lease_that_is_renewed_is_counted_once(store: Store) -> None:
     await submit_many(store, 3, TWO)
     first, _ = await claim(store)
