@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from packhorse import Context, File, Later
+from packhorse import Context, File, Later, Limit
+from packhorse.define import Pipeline
 from packhorse.errors import JobNotFound
 from packhorse.testing import Bench
 from tests.testing.pipelines import Convert, Split, add, convert, onnx, poll, split, words
@@ -98,6 +99,35 @@ def test_later_until_a_time_is_called_again_at_that_time(packhorse: Bench) -> No
 def test_later_that_means_two_things_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match="either seconds or until="):
         Later(**wrong)
+
+
+def test_a_rate_is_waited_for(packhorse: Bench) -> None:
+    paced = Pipeline("paced", Split, limits=[Limit("user", per_minute=2)])
+
+    @paced.stage
+    def fetch(ctx: Context, p: Split) -> str:
+        return p.text
+
+    for _ in range(4):
+        packhorse.submit(paced, Split(text="a"))
+    last = packhorse.run(paced, Split(text="z"))
+
+    assert last.result == "z"
+    assert packhorse.elapsed == pytest.approx(120, abs=1)
+
+
+def test_tasks_with_a_limit_run_one_after_the_other_and_cost_no_time(packhorse: Bench) -> None:
+    single = Pipeline("single", Split, limits=[Limit("user", at_once=1)], fair="user")
+
+    @single.stage
+    def work(ctx: Context, p: Split) -> str:
+        return p.text
+
+    waiting = [packhorse.submit(single, Split(text=text)) for text in "ab"]
+    last = packhorse.run(single, Split(text="c"))
+
+    assert [job.result for job in (*waiting, last)] == ["a", "b", "c"]
+    assert packhorse.elapsed == 0
 
 
 def test_job_submitted_for_a_time_starts_then(packhorse: Bench, params: Convert) -> None:

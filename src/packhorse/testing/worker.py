@@ -9,7 +9,7 @@ import random
 import secrets
 import sys
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from packhorse.background.janitor import Janitor
 from packhorse.background.reaper import Reaper
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
+from packhorse.core.limits import uses_of
 from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import TaskStatus
 from packhorse.define.pipelines import Pipeline
@@ -44,6 +45,7 @@ from packhorse.worker.reporter import Reporter
 T = TypeVar("T")
 
 NAME = "bench"
+AFTER = 0.001  # seconds after the end of a rate's window, which includes its ends
 MAX_CALLS = 100  # Maximum calls of one task while the clock stands still. Such a stage would be called again for ever.
 
 
@@ -113,7 +115,16 @@ class InlineWorker:
                 moments.append(job.deadline_at)
             tasks = (task for stage in job.stages for task in stage.tasks or () if task.status is TaskStatus.PENDING)
             moments += [task.ready_at for task in tasks if task.ready_at is not None and task.ready_at > now]
+        moments += await self._rates_free(jobs)
         return min(moments, default=math.inf)
+
+    async def _rates_free(self, jobs: Iterable[Job]) -> list[float]:
+        """When rates that stop tasks of these jobs have room again."""
+        limited = [(job, stage) for job in jobs for stage in job.plan.stages if stage.limits]
+        uses = [use for job, stage in limited for use in uses_of(job, TaskId(stage.name))]
+        keys = list({use.key for use in uses if use.window})
+        states = await self._store.limit_states(keys) if keys else []
+        return [state.free_at + AFTER for state in states if state.parked and state.free_at is not None]
 
     def _set_clock(self, to: float) -> None:
         """Move the clock, then do what a worker would have done in that time: limits, renewals, the reaper."""
