@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from packhorse.client import Client
 from tests.http.conftest import run
@@ -29,6 +29,16 @@ def made(client: Client, id: str, **changes: object) -> None:
     client.put_schedule(id, **{**given, "user": "ann", "reason": "first", **changes})  # type: ignore[arg-type]
 
 
+def parameter(page: Page, name: str) -> Locator:
+    """The input of a parameter."""
+    return page.locator(f"#parameters-of [name='parameter:{name}']")
+
+
+def as_json(page: Page) -> None:
+    page.get_by_role("button", name="Edit as JSON").click()
+    expect(page.get_by_label("Parameters")).to_be_visible()
+
+
 def saved(page: Page) -> None:
     page.get_by_role("button", name="Preview").click()
     page.get_by_role("button", name="Save").click()
@@ -37,12 +47,12 @@ def saved(page: Page) -> None:
 def test_one_is_made_and_looked_at_before_it_is_saved(page: Page, client: Client) -> None:
     page.goto("/schedules")
     page.get_by_role("link", name="New schedule").click()
-    page.get_by_label("Name").fill("weekdays")
+    page.get_by_label("Name", exact=True).fill("weekdays")
     page.get_by_label("Cron expression").fill("0 9 * * 1-5")
     page.get_by_label("Time zone").fill("Asia/Tokyo")
     page.get_by_label("Pipeline").select_option("greet")
     page.get_by_label("User").fill("ann")
-    page.get_by_label("Parameters").fill('{"name": "Ben"}')
+    parameter(page, "name").fill("Ben")
     page.get_by_label("Labels").fill("team=edge")
     page.get_by_label("Reason").fill("they asked for it")
     page.get_by_role("button", name="Preview").click()
@@ -68,7 +78,7 @@ def test_an_edit_shows_what_would_be_different_and_only_then_is_made(page: Page,
     page.goto("/schedules/edited")
     page.get_by_role("link", name="Edit").click()
     page.get_by_label("Cron expression").fill("0 4 * * *")
-    page.get_by_label("Parameters").fill('{"name": "Ann", "times": 2}')
+    parameter(page, "times").fill("2")
     page.get_by_role("button", name="Preview").click()
 
     rows = page.get_by_role("region", name="Differences").locator("tbody tr")
@@ -83,6 +93,42 @@ def test_an_edit_shows_what_would_be_different_and_only_then_is_made(page: Page,
     expect(page.locator(".lead")).to_have_text("every day at 04:00, Europe/Berlin")
     expect(page.locator("#version-2")).to_contain_text("later is better")
     assert client.schedule("edited")["parameters"] == {"name": "Ann", "times": 2}
+
+
+def test_another_pipeline_shows_its_own_parameters_and_keeps_what_both_have(page: Page, client: Client) -> None:
+    page.goto("/schedules/new")
+    page.get_by_label("Name", exact=True).fill("moved")
+    parameter(page, "name").fill("Ann")
+
+    page.get_by_label("Pipeline").select_option("log_in")
+    expect(page.get_by_role("group", name="Parameters of log_in")).to_be_visible()
+    check_access(page)
+    expect(parameter(page, "name")).to_have_value("Ann")
+    expect(page.get_by_label("Name", exact=True)).to_have_value("moved")
+    parameter(page, "password").fill("canary-0123456789")
+    as_json(page)
+    expect(page.get_by_label("Parameters")).to_have_value(re.compile('"name": "Ann"'))
+    page.get_by_role("button", name="Edit as a form").click()
+    expect(parameter(page, "name")).to_have_value("Ann")
+
+
+def test_a_mistake_in_a_parameter_is_told_beside_it_without_javascript(
+    browser: Browser, running: Server, client: Client
+) -> None:
+    made(client, "strict", parameters={"name": "Ann", "times": 2})
+    with person(browser, running.url, java_script_enabled=False) as page:
+        page.goto("/schedules/strict/edit")
+        expect(parameter(page, "times")).to_have_value("2")
+        page.locator("form.form").evaluate("(form) => { form.noValidate = true }")
+        parameter(page, "times").fill("2.5")
+        page.get_by_role("button", name="Preview").click()
+        expect(parameter(page, "times")).to_have_accessible_description(re.compile("integer"))
+        expect(parameter(page, "times")).to_have_value("2.5")
+
+        parameter(page, "times").fill("3")
+        saved(page)
+
+    assert client.schedule("strict")["parameters"] == {"name": "Ann", "times": 3}
 
 
 def test_of_two_who_edit_at_once_the_second_sees_both_and_decides(
@@ -149,6 +195,8 @@ def test_a_mistake_is_told_beside_its_field_and_what_was_typed_stays(
     if not [each for each in client.schedules() if each["schedule_id"] == "mistaken"]:
         made(client, "mistaken")
     page.goto("/schedules/mistaken/edit")
+    if label == "Parameters":
+        as_json(page)
     field = page.get_by_label(label)
     field.fill(typed)
     page.get_by_label("Reason").fill("to see it refused")
@@ -165,15 +213,16 @@ def test_all_mistakes_are_told_at_once(page: Page, client: Client) -> None:
     if not [each for each in client.schedules() if each["schedule_id"] == "mistaken"]:
         made(client, "mistaken")
     page.goto("/schedules/new")
-    page.get_by_label("Name").fill("mistaken")
+    page.get_by_label("Pipeline").select_option("greet")
+    as_json(page)
+    page.get_by_label("Name", exact=True).fill("mistaken")
     wrong = {"Cron expression": "99 * * * *", "Time zone": "Mars/Olympus", "Catch up if it is newer than": "soon"}
     for label, typed in {**wrong, "Parameters": '{"times": "x"}'}.items():
         page.get_by_label(label).fill(typed)
-    page.get_by_label("Pipeline").select_option("greet")
     page.get_by_role("button", name="Preview").click()
 
     for label in ("Name", *wrong, "Parameters"):
-        expect(page.get_by_label(label)).to_have_attribute("aria-invalid", "true")
+        expect(page.get_by_label(label, exact=True)).to_have_attribute("aria-invalid", "true")
     expect(page.get_by_label("Parameters")).to_have_accessible_description(re.compile("name: This is required"))
     page.get_by_label("Parameters").fill("{")
     page.get_by_label("Labels").fill("edge")
@@ -196,15 +245,15 @@ def test_what_needs_a_file_is_not_offered_and_it_is_said_why(page: Page) -> None
 def test_a_new_one_does_not_take_the_place_of_another(page: Page, client: Client) -> None:
     made(client, "taken")
     page.goto("/schedules/new")
-    page.get_by_label("Name").fill("taken")
+    page.get_by_label("Name", exact=True).fill("taken")
     page.get_by_label("Cron expression").fill("0 9 * * *")
     page.get_by_label("Pipeline").select_option("greet")
     page.get_by_label("User").fill("ann")
-    page.get_by_label("Parameters").fill('{"name": "Ben"}')
+    parameter(page, "name").fill("Ben")
 
     page.get_by_role("button", name="Preview").click()
 
-    expect(page.get_by_label("Name")).to_have_accessible_description(re.compile("already"))
+    expect(page.get_by_label("Name", exact=True)).to_have_accessible_description(re.compile("already"))
     assert client.schedule("taken")["version"] == 1
 
 
@@ -362,7 +411,7 @@ def test_what_somebody_has_written_is_only_text(page: Page, client: Client) -> N
         check_harmless(page, *CORPUS)
     page.goto("/schedules/hostile/edit")
     page.get_by_label("Reason").fill(ALL)
-    page.get_by_label("Parameters").fill('{"name": "' + CORPUS[0] + '"}')
+    parameter(page, "name").fill(CORPUS[0])
     page.get_by_role("button", name="Preview").click()
     check_harmless(page, *CORPUS)
     page.get_by_role("button", name="Save").click()
@@ -373,8 +422,9 @@ def test_what_somebody_has_written_is_only_text(page: Page, client: Client) -> N
 @pytest.mark.parametrize("name", sampled(CORPUS))
 def test_a_name_that_cannot_be_one_is_refused_as_text(page: Page, name: str) -> None:
     page.goto("/schedules/new")
-    page.get_by_label("Name").fill(name)
+    page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Cron expression").fill("0 9 * * *")
+    parameter(page, "name").fill("Ann")
     page.get_by_role("button", name="Preview").click()
 
     expect(page.get_by_role("alert")).to_be_visible()

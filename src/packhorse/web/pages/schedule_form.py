@@ -6,15 +6,17 @@ shows the diff and the next times, and then to save.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from zoneinfo import available_timezones
 
 import msgspec
 from litestar import Response, get, post
+from litestar.datastructures import FormMultiDict
 from litestar.params import FromPath
 
-from packhorse.errors import EditedMeanwhile, InvalidInput, NotFound, PackhorseError, VersionNeeded
+from packhorse.errors import EditedMeanwhile, InvalidInput, NotFound, PackhorseError, UnknownPipeline, VersionNeeded
 from packhorse.http.requests import convert, decode_object
 from packhorse.jobs import schedules, view
 from packhorse.jobs.schedules import ScheduleRequest
@@ -23,12 +25,13 @@ from packhorse.schemas.schedules import ScheduleDocument
 from packhorse.web.forms import form
 from packhorse.web.pages.schedules import preview
 from packhorse.web.render import Page, mistakes, redirect, render_page, services_and_caller
-from packhorse.web.widgets.fields import fields_of
+from packhorse.web.widgets.fields import Field, fields_of
 from packhorse.web.widgets.formatting import Difference, differences, pretty
+from packhorse.web.widgets.parameter_form import PREFIX, can_show, has_secret, parse, read_values, shown_values
 
 FIELDS = (
     "schedule_id", "pipeline", "user_id", "cron", "zone", "parameters", "overlap", "misfire", "window", "labels",
-    "active", "reason", "version",
+    "active", "reason", "version", "style",
 )  # fmt: skip
 NEW = {
     **dict.fromkeys(FIELDS, ""),
@@ -38,7 +41,10 @@ NEW = {
     "misfire": "skip",
     "window": "1h",
     "active": "yes",
+    "style": "form",
 }
+RESHOWN = ("back", "form", "json", "pipeline")
+"""Steps that show the form again: to continue typing, as JSON or with inputs, or for another pipeline."""
 NAMELESS = "A schedule needs a name"
 UNUSABLE = "This name cannot be used"
 TAKEN = "A schedule with this name already exists"
@@ -78,8 +84,9 @@ async def _take(request: Page, schedule_id: str | None, typed: Typed) -> Respons
     """The next step of a form: back to what was typed, on to what it would do, or done."""
     name = schedule_id if schedule_id is not None else typed["schedule_id"].strip()
     step = typed.pop("step", "check")
-    if step == "back":
-        return await _form(request, schedule_id, typed)
+    if step in RESHOWN:
+        style = step if step in ("form", "json") else typed["style"]
+        return await _form(request, schedule_id, {**typed, "style": style})
     body, misread = _body(typed)
     if not name or "/" in name:
         misread["schedule_id"] = UNUSABLE if name else NAMELESS
@@ -150,9 +157,15 @@ def _by_field(error: InvalidInput) -> dict[str, str]:
     wrong: dict[str, str] = {}
     for field, what in mistakes(error).items():  # a parameter is named without saying that it is one
         is_own = field in FIELDS
-        place, text = (field, what) if is_own else ("parameters", f"{field}: {what}")
-        wrong[place] = f"{wrong[place]}; {text}" if place in wrong else text
+        places = {field: what} if is_own else {"parameters": f"{field}: {what}", _input(field): what}
+        for place, text in places.items():
+            wrong[place] = f"{wrong[place]}; {text}" if place in wrong else text
     return wrong
+
+
+def _input(field: str) -> str:
+    """The input of a parameter, or of a value within it."""
+    return PREFIX + re.split(r"[.\[]", field)[0]
 
 
 async def _also_wrong(request: Page, name: str, version: str, body: Mapping[str, Any]) -> dict[str, str]:
@@ -217,7 +230,7 @@ async def _form(
     found = await view.pipelines(services, who)
     filing = [each["name"] for each in found if _needs_file(each)]
     pipelines = [each["name"] for each in found if each["name"] not in filing]
-    chosen = typed["pipeline"]
+    chosen = typed["pipeline"] or (pipelines[0] if pipelines else "")
     return render_page(
         request,
         "schedule_form.html",
@@ -227,9 +240,32 @@ async def _form(
         mistakes=mistakes or {},
         pipelines=pipelines if chosen in ("", *pipelines) else [*pipelines, chosen],
         filing=filing,
+        chosen=chosen,
         needs_user=who.user is None and who.default_user is None,
         zones=sorted(available_timezones()),
+        **_inputs(next((each for each in found if each["name"] == chosen), None), typed, mistakes or {}),
     )
+
+
+def _inputs(pipeline: PipelineDocument | None, typed: Mapping[str, str], mistakes: Mapping[str, str]) -> dict[str, Any]:
+    """The parameters as inputs; ``fields`` is None where they are shown as JSON, as wanted or because they have to."""
+    values = parse(typed["parameters"])
+    fields = [] if pipeline is None else [each for each in fields_of(pipeline["schema"]) if not _is_file(each)]
+    has_form = pipeline is not None and values is not None and can_show(fields, values)
+    if not has_form or typed["style"] == "json":
+        return {"fields": None, "has_form": has_form}
+    assert values is not None
+    return {
+        "fields": fields,
+        "values": shown_values(fields, values),
+        "kept": [field.name for field in fields if has_secret(field, values)],
+        "prefix": PREFIX,
+        "other_mistake": "" if any(PREFIX + each.name in mistakes for each in fields) else mistakes.get("parameters"),
+    }
+
+
+def _is_file(field: Field) -> bool:
+    return field.kind in ("file", "files")
 
 
 def _needs_file(pipeline: PipelineDocument) -> bool:
@@ -240,7 +276,38 @@ def _needs_file(pipeline: PipelineDocument) -> bool:
 async def _typed(request: Page) -> Typed:
     """What is not there is empty; of a box that is not ticked nothing is sent."""
     given = await form(request)
-    return {name: str(given.get(name, "")).replace("\r\n", "\n") for name in (*FIELDS, "step")}
+    typed = {name: str(given.get(name, "")).replace("\r\n", "\n") for name in (*FIELDS, "step")}
+    if str(given.get("parameters_of", "")):
+        typed["parameters"] = await _parameters_typed(request, given, typed)
+    return typed
+
+
+async def _parameters_typed(request: Page, given: FormMultiDict, typed: Typed) -> str:
+    """What the inputs say, as JSON. They are those of the pipeline that was shown, which may not be the chosen one."""
+    before = parse(typed["parameters"]) or {}
+    services, caller = services_and_caller(request)
+    try:
+        pipeline = await services.catalog.get(str(given.get("parameters_of")), caller.app)
+    except UnknownPipeline:
+        return typed["parameters"]
+    schema: Mapping[str, Any] = msgspec.json.decode(pipeline.definition.schema)
+    fields = [each for each in fields_of(schema) if not _is_file(each)]
+    defaults = {name: part["default"] for name, part in schema.get("properties", {}).items() if "default" in part}
+    inputs = {name: [str(each) for each in given.getall(PREFIX + name, [])] for name in (each.name for each in fields)}
+    found = read_values(fields, inputs.__getitem__, before, pipeline.read, defaults)
+    if typed["pipeline"] != pipeline.plan.pipeline:
+        found = await _known_to(request, typed["pipeline"], found)
+    return typed["parameters"] if found == before else pretty(found)
+
+
+async def _known_to(request: Page, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that another pipeline has parameters for."""
+    services, caller = services_and_caller(request)
+    try:
+        pipeline = await services.catalog.get(name, caller.app)
+    except UnknownPipeline:
+        return {}
+    return {name: value for name, value in values.items() if name in pipeline.names}
 
 
 def _as_typed(found: ScheduleDocument) -> Typed:
@@ -253,6 +320,7 @@ def _as_typed(found: ScheduleDocument) -> Typed:
         "active": "yes" if found["active"] else "",
         "reason": "",
         "version": str(found["version"]),
+        "style": "form",
     }
 
 
