@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -73,13 +75,20 @@ async def test_an_app_that_ends_its_process_is_told(tmp_path: Path) -> None:
 async def test_an_app_that_never_ends_to_load_is_told_and_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packhorse.worker.pool.START", 3.0)
-    text = f"import os, pathlib\npathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\nwhile True: pass"
+    monkeypatch.setattr("packhorse.worker.pool.START", 2.0)
+    started = []
+    start = asyncio.create_subprocess_exec
 
-    with pytest.raises(DefinitionError, match=r"mine.py took longer than 3 s to load"):
-        await describe(written(tmp_path, text))
+    async def noted(*command: str, **options: Any) -> asyncio.subprocess.Process:
+        started.append(await start(*command, **options))
+        return started[-1]
 
-    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", noted)
+
+    with pytest.raises(DefinitionError, match=r"mine.py took longer than 2 s to load"):
+        await describe(written(tmp_path, "import time\nwhile True: time.sleep(60)"))
+
+    assert [psutil.pid_exists(process.pid) for process in started] == [False]
 
 
 async def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
