@@ -22,26 +22,6 @@ from tests.servers.tls import read_authorities_once
 TESTS = Path(__file__).parent
 WAITING = ("journey", "cli", "apps", "examples", "web", "docs", "deploy", "bench", "sources")
 """Whose tests mostly wait, for processes, leases and ticks."""
-LONG = (
-    "docs/test_tutorial.py",
-    "test_examples.py",
-    "apps/test_video.py",
-    "docs/test_howtos.py",
-    "docs/test_restoring.py",
-    "http/test_mount.py",
-    "testing/test_crash_lab.py",
-    "contract/test_stores_agree.py",
-    "core/test_invariants.py",
-    "deploy/test_wheels.py",
-    "http/test_promises.py",
-    "http/test_crashes.py",
-    "apps/test_video_runs.py",
-    "cli/test_dev.py",
-    "typing/test_typing.py",
-)
-"""Files whose tests take longest, for how few they are. They are begun first: begun last, one process would still be at
-them when the others have ended."""
-
 # A shell starts background commands with SIGINT ignored, and every process we start would inherit that. Tests that send
 # SIGINT need the default, wherever the run itself was started.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -61,6 +41,7 @@ read_authorities_once()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     tiers.add_option(parser)
+    parser.addoption("--keep-longest", action="store_true", help="write tests/longest.txt from this run")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -78,20 +59,34 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> batches.Batc
 
 
 def _arrange(items: list[pytest.Item]) -> None:
-    """Files are begun in this order: the long ones, then waiters and workers in turn, and the short ones at the end."""
+    """The order of batches: the longest first, then files of waiters and workers in turn, of those the large ones."""
+    seconds = batches.longest()
+    long: list[pytest.Item] = []
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
-        files.setdefault(item.path, []).append(item)
-    long = [path for name in LONG if (path := TESTS / name) in files]
-    large_first = sorted(files.keys() - set(long), key=lambda path: (-len(files[path]), path))
+        (long if batches.batch(item.nodeid) in seconds else files.setdefault(item.path, [])).append(item)
+    long.sort(key=lambda item: -seconds[batches.batch(item.nodeid)])
+    large_first = sorted(files, key=lambda path: (-len(files[path]), path))
     waiting = [path for path in large_first if _mostly_waits(path)]
     working = [path for path in large_first if not _mostly_waits(path)]
-    in_turn = chain(long, chain.from_iterable(zip_longest(waiting, working)))
-    items[:] = [item for path in in_turn if path is not None for item in files[path]]
+    in_turn = chain.from_iterable(zip_longest(waiting, working))
+    items[:] = [*long, *(item for path in in_turn if path is not None for item in files[path])]
 
 
 def _mostly_waits(path: Path) -> bool:
     return path.relative_to(TESTS).parts[0].removeprefix("test_").startswith(WAITING)
+
+
+_seconds: dict[str, float] = {}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _seconds[report.nodeid] = _seconds.get(report.nodeid, 0.0) + report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("keep_longest") and not hasattr(session.config, "workerinput"):
+        batches.keep_longest(_seconds)
 
 
 def pytest_collection_finish() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.batches import BY_FUNCTION, BY_TEST, batch
+from tests.batches import BY_FUNCTION, BY_TEST, SHORT, batch, keep_longest, longest
 from tests.tiers import CLUSTER, NOT_QUICK, STORES, TESTS, Tier, catching, sampled, tier_of
 
 
@@ -120,3 +121,28 @@ def test_a_batch_is_a_file_a_function_or_a_journey() -> None:
     assert batch("tests/core/test_cron.py::test_it[a::b]") == "tests/core/test_cron.py::test_it"
     assert batch("tests/journey/test_faults.py::test_it[redis]") == "tests/journey/test_faults.py::test_it[redis]"
     assert batch("tests/test_layout.py::test_it") == "tests/test_layout.py"
+
+
+@pytest.mark.parametrize("name", longest())
+def test_batches_that_are_begun_first_exist(name: str) -> None:
+    file, _, test = name.partition("::")
+    words = re.findall(r"\w+", (TESTS.parent / file).read_text())
+
+    assert batch(name) == name
+    assert re.match(r"\w*", test)[0] in ("", *words)  # type: ignore[index]
+
+
+def test_the_list_of_the_longest_has_what_takes_long_in_the_order_of_its_seconds(tmp_path: Path) -> None:
+    kept = tmp_path / "longest.txt"
+
+    keep_longest(
+        {
+            "tests/web/test_job.py::test_a": SHORT / 2,
+            "tests/web/test_job.py::test_b": SHORT / 2,
+            "tests/core/test_cron.py::test_a": SHORT / 2,
+            "tests/journey/test_faults.py::test_a[redis]": 90.2,
+        },
+        kept,
+    )
+
+    assert kept.read_text() == f"90 tests/journey/test_faults.py::test_a[redis]\n{SHORT:.0f} tests/web/test_job.py\n"

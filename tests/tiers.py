@@ -73,6 +73,7 @@ NOT_QUICK = frozenset(
         "http/test_tenants.py",
         "http/test_trace.py",
         "http/test_uploads.py",
+        "worker/test_child_process.py",
         "worker/test_describe.py",
         "worker/test_isolation.py",
         "worker/test_orphans.py",
@@ -187,7 +188,7 @@ def _without_store(item: pytest.Item) -> str:
 
 def _is_quick(item: pytest.Item) -> bool:
     name = item.path.relative_to(TESTS).as_posix()
-    return name.startswith(QUICK) and name not in NOT_QUICK and "s3" not in _parameters(item)
+    return name.startswith(QUICK) and name not in NOT_QUICK and not BUCKETS & {*_words(item)}
 
 
 def _words(item: pytest.Item) -> Iterator[str]:

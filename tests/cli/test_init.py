@@ -65,7 +65,7 @@ def test_what_people_read_above_the_form_is_about_what_it_does(tell: Tell) -> No
 def test_its_own_tests_pass_and_fail_when_the_code_is_wrong(house: House) -> None:
     house.run("init")
     code = house.folder / "pipelines.py"
-    pytest_ = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    pytest_ = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
     env = {name: value for name, value in house.env.items() if not name.startswith("PYTEST_")}
 
     right = subprocess.run(pytest_, cwd=house.folder, env=env, capture_output=True, text=True, timeout=3 * LONGEST)

@@ -91,7 +91,7 @@ def test_a_preview_stays_open_while_the_page_keeps_itself_fresh(page: Page, made
     expect(page.locator(".preview pre")).to_contain_text("numbers")
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", sampled(FILES))
 def test_a_hostile_file_does_nothing(browser: Browser, running: Server, made: str, name: str) -> None:
     """Looked at it is a text; opened by its address it is saved, and has no rights if it is shown all the same."""
     with person(browser, running.url) as page:

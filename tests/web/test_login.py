@@ -14,6 +14,7 @@ from packhorse.auth import keys
 from packhorse.factory import open_store
 from tests.http.conftest import publish
 from tests.http.processes import Place, Server, served
+from tests.tiers import sampled
 from tests.web.browser import aside, check_access, person
 
 HOSTILE = '"><img src=x onerror=alert(1)>'
@@ -83,7 +84,7 @@ def test_a_wrong_key_is_told_so_and_can_be_typed_again(page: Page, site: Keyed) 
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
 
 
-@pytest.mark.parametrize("typed", ["hunter2 is my password", "ph_tooshort"])
+@pytest.mark.parametrize("typed", sampled(["hunter2 is my password", "ph_tooshort"]))
 def test_what_is_no_key_is_told_what_one_looks_like_and_not_said_back(page: Page, typed: str) -> None:
     page.goto("/login")
 
@@ -152,7 +153,7 @@ def test_a_key_is_rotated_after_a_question_that_warns_who_is_logged_in_with_it(p
     expect(page.locator(".facts")).to_contain_text(re.compile("in (23 h|1 d)"))
 
 
-@pytest.mark.parametrize("path", ["/jobs/new?pipeline=add", "/schedules/new"])
+@pytest.mark.parametrize("path", sampled(["/jobs/new?pipeline=add", "/schedules/new"]))
 def test_a_key_for_any_user_has_to_say_for_whom(page: Page, site: Keyed, path: str) -> None:
     page.goto("/login")
     log_in(page, site.key("operate"))
@@ -236,7 +237,9 @@ def test_the_cookie_is_for_no_script_and_the_key_is_not_in_it(page: Page, site: 
     assert page.evaluate("document.cookie") == ""
 
 
-@pytest.mark.parametrize("to", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"])
+@pytest.mark.parametrize(
+    "to", sampled(["/\\evil.example", "https://evil.example/", "//evil.example", "javascript:alert(1)"])
+)
 def test_logging_in_leads_to_no_other_site(page: Page, site: Keyed, to: str) -> None:
     page.goto(f"/login?next={to}")
 

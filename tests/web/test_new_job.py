@@ -92,10 +92,10 @@ def test_fields_are_what_the_pipeline_takes(page: Page) -> None:
     expect(page.locator("#about-pages")).to_contain_text(HOSTILE)
 
 
-def test_what_is_left_empty_is_as_the_pipeline_has_it(anybody: Page, client: Client) -> None:
-    begun(anybody)
+def test_what_is_left_empty_is_as_the_pipeline_has_it(page: Page, client: Client) -> None:
+    begun(page)
 
-    job = submitted(anybody, client)
+    job = submitted(page, client)
 
     assert job["status"] == "completed", job["error"]
     assert job["user_id"] == "local"
@@ -159,15 +159,15 @@ def test_mistakes_are_told_beside_their_fields_and_what_was_typed_stays(anybody:
     assert client.count()["count"] == before
 
 
-def test_a_delay_that_is_none_opens_where_it_stands(anybody: Page) -> None:
-    begun(anybody)
-    anybody.get_by_text("Start time and priority").click()
-    anybody.locator("#f-delay").fill("soon")
-    anybody.get_by_text("Start time and priority").click()
-    anybody.get_by_role("button", name="Submit").click()
+def test_a_delay_that_is_none_opens_where_it_stands(page: Page) -> None:
+    begun(page)
+    page.get_by_text("Start time and priority").click()
+    page.locator("#f-delay").fill("soon")
+    page.get_by_text("Start time and priority").click()
+    page.get_by_role("button", name="Submit").click()
 
-    expect(mistake(anybody, "delay")).not_to_be_empty()
-    expect(anybody.locator("#f-delay")).to_be_visible()
+    expect(mistake(page, "delay")).not_to_be_empty()
+    expect(page.locator("#f-delay")).to_be_visible()
 
 
 def test_with_a_script_the_chosen_file_is_still_chosen_after_a_mistake(page: Page, client: Client) -> None:
@@ -191,8 +191,7 @@ def test_a_file_of_the_wrong_kind_or_size_is_refused_at_its_field(anybody: Page)
     expect(mistake(anybody, "image")).to_contain_text("is too large (limit")
 
 
-def test_a_taken_slot_links_the_job_that_has_it(anybody: Page, client: Client, user: str) -> None:
-    page = anybody
+def test_a_taken_slot_links_the_job_that_has_it(page: Page, client: Client, user: str) -> None:
     first = client.submit("alone", {"seconds": 60}, files={"text": ("a.txt", b"a")}, user=user)
     page.goto("/jobs/new?pipeline=alone")
     page.locator("#f-user_id").fill(user)
