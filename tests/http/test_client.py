@@ -89,13 +89,13 @@ def test_a_job_is_submitted_followed_and_fetched(client: Client, kind: str, mode
 def test_a_value_is_returned_as_it_is(client: Client, tmp_path: Path) -> None:
     job = client.submit("add", {"a": 1, "b": 1})
 
-    assert client.wait(job["job_id"], 20)["status"] == "completed"
+    assert client.wait(job["job_id"], 60)["status"] == "completed"
     assert client.result(job["job_id"], tmp_path) == 2
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_may_be_given_its_name(client: Client, model: Path, tmp_path: Path) -> None:
-    job = client.wait(client.submit("convert", files={"model": model}, user="named")["job_id"], 20)
+    job = client.wait(client.submit("convert", files={"model": model}, user="named")["job_id"], 60)
 
     path = client.result(job["job_id"], tmp_path / "new" / "mine.nef")
     other = client.artifact(job["job_id"], "onnx/report.txt", tmp_path / "new")
@@ -135,13 +135,13 @@ def test_a_running_job_is_cancelled(client: Client) -> None:
 
 
 def test_a_failed_job_is_retried(client: Client) -> None:
-    job = client.wait(client.submit("fail", {"message": "not today"})["job_id"], 20)
+    job = client.wait(client.submit("fail", {"message": "not today"})["job_id"], 60)
 
     again = client.retry(job["job_id"])
 
     assert (job["status"], job["error"]["code"], job["error"]["message"]) == ("failed", "NO_LUCK", "not today")
     assert again["run"] == 2
-    assert client.wait(job["job_id"], 20)["status"] == "failed"
+    assert client.wait(job["job_id"], 60)["status"] == "failed"
     assert client.retry(job["job_id"], stage="*")["run"] == 3
 
 

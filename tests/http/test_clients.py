@@ -102,7 +102,7 @@ def test_files_are_sent_again_from_where_they_began(running: Server, kind: str, 
             user=f"again-{kind}",
             on_progress=lambda sent, total: told.append((sent, total)),
         )
-        done = client.wait(job["job_id"], 20)
+        done = client.wait(job["job_id"], 60)
 
         assert found(client, f"again-{kind}") == [job["job_id"]]
     sizes = [(each["filename"], each["size_bytes"]) for each in done["inputs"]]

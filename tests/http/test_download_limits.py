@@ -164,7 +164,7 @@ async def test_who_leaves_with_every_byte_has_it_all(store: Store, pieces: tuple
         Download(Downloads(SETTINGS, store, audit), LOCAL, JOB, content, None)(SCOPE, line.receive, line.send)
     )
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(line.bytes) < sum(len(piece or b"") for piece in pieces):
             await line.flowed.wait()
             line.flowed.clear()

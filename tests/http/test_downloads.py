@@ -149,7 +149,7 @@ def test_a_reader_that_dawdles_is_cut_when_its_time_is_over(house: Open) -> None
 
 
 def test_a_permit_ends_by_itself_when_its_server_is_killed(house: Open) -> None:
-    here = house(downloads_at_once=2, download_timeout=3)
+    here = house(downloads_at_once=2, download_timeout=8)
     first, second = here.serve(), here.serve()
     job = here.job({"a.bin": bytes(LARGE)})
     assert [here.reader(first, job).status for _ in range(2)] == [200, 200]

@@ -45,7 +45,7 @@ def numbered(events: list[httpx2.ServerSentEvent]) -> list[tuple[int, str]]:
 @pytest.fixture(scope="module")
 def ended(running: Server) -> Json:
     with Client(running.url) as client:
-        return client.wait(client.submit("hold", {"seconds": 0.2, "lines": 3})["job_id"], 20)
+        return client.wait(client.submit("hold", {"seconds": 0.2, "lines": 3})["job_id"], 60)
 
 
 HISTORY = [(1, "submitted"), (2, "started"), (3, "stage_started"), (4, "stage_completed"), (5, "completed")]
@@ -124,7 +124,7 @@ def test_a_running_job_is_told_live_with_its_progress(running: Server, client: C
 
 def test_a_second_run_is_followed_to_its_end(running: Server, client: Client) -> None:
     job_id = client.submit("fail", {"message": "no"})["job_id"]
-    assert client.wait(job_id, 20)["status"] == "failed"
+    assert client.wait(job_id, 60)["status"] == "failed"
     client.retry(job_id)
 
     events = stream(running, job_id)

@@ -117,7 +117,7 @@ async def test_a_job_that_ends_while_it_is_read_is_told_as_ended(store: Store, m
         with feed.watch(ONE) as watcher:
             watcher.catch_up()
             watcher.reached(job.events, 0)
-            await asyncio.wait_for(watcher.next(10), 10)
+            await asyncio.wait_for(watcher.next(60), 60)
             monkeypatch.setattr(store, "events", ending)
 
             await moved(store)
@@ -372,7 +372,7 @@ async def test_a_closed_feed_lets_everybody_go(store: Store) -> None:
 
             feed.close()
 
-            assert await asyncio.wait_for(waiting, 1) is None
+            assert await asyncio.wait_for(waiting, 30) is None
             assert watcher.is_closed
         with feed.watch(TWO) as late:
             assert late.is_closed

@@ -95,7 +95,7 @@ def test_who_leaves_while_waiting_leaves_the_job_and_no_watcher(running: Server)
 
         connection.close()
 
-        assert client.wait(job["job_id"], 20)["status"] == "completed"
+        assert client.wait(job["job_id"], 60)["status"] == "completed"
 
 
 @pytest.fixture

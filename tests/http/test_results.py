@@ -47,7 +47,7 @@ def converted(running: Server, tmp_path_factory: pytest.TempPathFactory) -> Json
     model.write_bytes(CONTENT)
     with Client(running.url) as client:
         job = client.submit("convert", {"platform": "720"}, files={"model": model}, user="res")
-        return client.wait(job["job_id"], 20)
+        return client.wait(job["job_id"], 60)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def split(running: Server, tmp_path_factory: pytest.TempPathFactory) -> Json:
     text = tmp_path_factory.mktemp("in") / "big words.txt"
     text.write_text("one two three")
     with Client(running.url) as client:
-        return client.wait(client.submit("split", files={"text": text})["job_id"], 20)
+        return client.wait(client.submit("split", files={"text": text})["job_id"], 60)
 
 
 def test_the_record_names_every_file(converted: Json) -> None:
@@ -113,7 +113,7 @@ def test_several_files_come_as_a_zip(running: Server, split: Json) -> None:
 
 
 def test_without_a_file_the_result_is_the_value(running: Server, client: Client) -> None:
-    job = client.wait(client.submit("add", {"a": 2, "b": 3})["job_id"], 20)
+    job = client.wait(client.submit("add", {"a": 2, "b": 3})["job_id"], 60)
 
     answer = httpx2.get(f"{running.api}/jobs/{job['job_id']}/result")
 
@@ -125,7 +125,7 @@ def test_without_a_file_the_result_is_the_value(running: Server, client: Client)
 def test_an_object_that_is_gone_is_a_problem_not_half_a_file(running: Server, client: Client, tmp_path: Path) -> None:
     text = tmp_path / "t.txt"
     text.write_text("lonely")
-    job = client.wait(client.submit("split", files={"text": text})["job_id"], 20)
+    job = client.wait(client.submit("split", files={"text": text})["job_id"], 60)
     replace(running, job["result_object_keys"]["words"], None)
 
     answer = httpx2.get(f"{running.api}/jobs/{job['job_id']}/result")
@@ -137,7 +137,7 @@ def test_an_object_that_is_gone_is_a_problem_not_half_a_file(running: Server, cl
 def test_an_object_that_was_cut_is_a_cut_connection(running: Server, client: Client, tmp_path: Path) -> None:
     model = tmp_path / "m.onnx"
     model.write_bytes(CONTENT)
-    job = client.wait(client.submit("convert", files={"model": model}, user="cut")["job_id"], 20)
+    job = client.wait(client.submit("convert", files={"model": model}, user="cut")["job_id"], 60)
     replace(running, job["result_object_keys"]["nef"], CONTENT[: len(CONTENT) // 2])
 
     with pytest.raises(httpx2.RemoteProtocolError):
@@ -147,7 +147,7 @@ def test_an_object_that_was_cut_is_a_cut_connection(running: Server, client: Cli
 def test_a_zip_with_an_object_that_was_cut_is_a_cut_connection(running: Server, client: Client, tmp_path: Path) -> None:
     text = tmp_path / "t.txt"
     text.write_text("first second")
-    job = client.wait(client.submit("split", files={"text": text})["job_id"], 20)
+    job = client.wait(client.submit("split", files={"text": text})["job_id"], 60)
     replace(running, job["result_object_keys"]["words"][1], b"sec")
 
     with pytest.raises(httpx2.RemoteProtocolError):

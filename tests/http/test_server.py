@@ -60,7 +60,7 @@ async def test_who_reads_that_it_serves_can_come(monkeypatch: pytest.MonkeyPatch
     await asyncio.sleep(0)
     listens = True
     async with await asyncio.start_server(lambda _, writer: writer.close(), settings.host, settings.port):
-        await asyncio.wait_for(announcing, 20)
+        await asyncio.wait_for(announcing, 60)
 
     assert told == [True]
 

@@ -66,7 +66,7 @@ class Source:
 
 async def run(source: Source, line: Line, **options: Any) -> Ending:
     answer = Streamed(source.pieces(), {"Content-Type": "text/plain"}, **options)
-    return await asyncio.wait_for(answer.send_to(SCOPE, line.receive, line.send), 5)
+    return await asyncio.wait_for(answer.send_to(SCOPE, line.receive, line.send), 60)
 
 
 async def test_all_pieces_are_sent_and_the_end_is_said() -> None:

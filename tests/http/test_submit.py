@@ -140,7 +140,7 @@ async def test_job_that_has_started_is_not_replaced(http: Http, store: Store) ->
     first = await debounced(http, 1, debounce="1ms")
     [job] = await store.get([first])
     assert job is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await builders.claim(store, kinds=[job.plan.stages[0].kind]):  # noqa: ASYNC110  (a store has no event for it)
             await asyncio.sleep(0.01)
 

@@ -35,7 +35,8 @@ T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 LEASE = 2.0
 """Seconds: on a busy machine a worker may well be kept waiting for one of them."""
-GRACE = 0.5
+GRACE = 2.0
+"""Seconds: likewise, for a stage that tidies up."""
 
 
 class Entry(NamedTuple):

@@ -48,7 +48,7 @@ from tests.servers.ports import free_port
 from tests.store.blocked import LIMIT, until
 from tests.store.redis.inside import OpenRedis
 
-HASTY = "&timeout=0.5"
+HASTY = "&timeout=1.5"
 """For servers that are made to stand still."""
 
 
