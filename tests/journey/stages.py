@@ -13,7 +13,7 @@ from base64 import b64encode, urlsafe_b64encode
 from pathlib import Path
 from urllib.parse import quote
 
-from packhorse import App, Context, File, Later, Params, Permanent, Revive, Secret, each, gather, needs
+from packhorse import App, Context, File, Later, Limit, Params, Permanent, Revive, Secret, each, gather, needs
 
 app = App("journey")
 
@@ -410,3 +410,25 @@ async def leak_together(ctx: Context, p: Leaky, leaked: Leaked = needs(leak)) ->
     process = await asyncio.create_subprocess_exec("echo", "printed by a process", secret)
     await process.wait()
     return f"{leaked.told['length']} {secret}"
+
+
+class Guarded(Params):
+    seconds: float = 0.05
+
+
+GUARDED = {most: f"guarded{most}" for most in (1, 2, 3, 4, 5)}
+"""Pipelines by the number of their tasks that may run at once for a user."""
+
+
+def _guard(most: int, name: str) -> None:
+    pipeline = app.pipeline(name, Guarded, limits=[Limit("user", at_once=most)])
+
+    @pipeline.stage(queue="guarded", backoff="10ms", retries=100)
+    async def hold(ctx: Context, p: Guarded) -> None:
+        note("begin", ctx, "hold")
+        await asyncio.sleep(p.seconds)
+        note("end", ctx, "hold")
+
+
+for most, name in GUARDED.items():
+    _guard(most, name)
