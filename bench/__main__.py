@@ -1,4 +1,4 @@
-"""`python -m bench [store engine crash scale failures pages http peers mission] [--rounds N] [--quick]`."""
+"""`python -m bench [store engine crash scale limits failures pages http peers mission] [--rounds N] [--quick]`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from bench.crash import CrashSection
 from bench.engine import EngineSection
 from bench.failures import FailuresSection
 from bench.http import HttpSection
+from bench.limits import LimitsSection
 from bench.loops import LOOP, LOOPS
 from bench.mission.section import MissionSection
 from bench.pages import PagesSection
@@ -48,6 +49,7 @@ SECTIONS: dict[str, type[Section]] = {
     "engine": EngineSection,
     "crash": CrashSection,
     "scale": ScaleSection,
+    "limits": LimitsSection,
     "failures": FailuresSection,
     "pages": PagesSection,
     "http": HttpSection,
