@@ -246,7 +246,7 @@ OPTIONS = {
 }
 
 
-ABOUT = """What `from packhorse import …` gives, the options by name, and what there is for tests. `@app.job` takes the
+ABOUT = """The names that `from packhorse import …` provides, the options, and the tools for tests. `@app.job` takes the
 options of a stage and of a pipeline together. A `Duration` is `250ms`, `90s`, `10m`, `24h`, `7d`, or seconds; a `Size`
 is `256KB`, `2GB`, or bytes."""
 
@@ -257,7 +257,7 @@ def python() -> str:
         ABOUT,
         *(_described(getattr(packhorse, name)) for name in packhorse.__all__),
         *(f"## {title}\n\n{_options(each)}" for title, each in OPTIONS.items()),
-        "# What they give",
+        "# Types that they return",
         *(_described(getattr(define, name)) for name in GIVEN),
         "# packhorse.testing",
         _said(packhorse.testing),

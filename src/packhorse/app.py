@@ -33,8 +33,8 @@ class App:
         """``statuses`` maps statuses to your own names, such as ``{"running": "processing"}``. Every job then also has
         your name, as its ``alias``. ``{"running:onnx": "ONNX"}`` names a job while its stage ``onnx`` runs.
 
-        ``default_pipeline`` is what a submit to ``/apps/{name}/api/v1/jobs`` means that names no pipeline. An app with
-        one pipeline needs none.
+        ``default_pipeline`` is the pipeline of a submit to ``/apps/{name}/api/v1/jobs`` that names no pipeline. An app
+        with one pipeline needs none.
 
         ``postgres`` names an SQL file in the app's package, for views and indexes. A worker on PostgreSQL runs it with
         the store's role when it starts.

@@ -176,15 +176,15 @@ class TooManyJobs(TooMany):
 
 
 class StorageFull(TooMany):
-    """The files of tenant {tenant} take {used} bytes (limit {limit}), and these do not fit."""
+    """Tenant {tenant} has used {used} bytes of its limit of {limit}, and these files would exceed it."""
 
-    hint = "Delete jobs that are no longer needed, or wait until they expire. The operator sets PACKHORSE_TENANT_BYTES."
+    hint = "Delete jobs that you no longer need, or wait until they expire. The operator sets PACKHORSE_TENANT_BYTES."
 
 
 class TooManySchedules(TooMany):
     """Tenant {tenant} has reached its limit of schedules ({limit})."""
 
-    hint = "Delete one that is no longer needed. The operator sets PACKHORSE_TENANT_SCHEDULES."
+    hint = "Delete a schedule that you no longer need. The operator sets PACKHORSE_TENANT_SCHEDULES."
 
 
 class RangeNotSatisfiable(Refused):
@@ -230,7 +230,7 @@ class ScheduleNotFound(NotFound):
 
 
 class VersionNotFound(NotFound):
-    """Schedule {schedule_id} has no version {version}, or no longer keeps it."""
+    """Schedule {schedule_id} has no version {version}, or the version was purged."""
 
 
 class VersionNeeded(Refused):
@@ -304,7 +304,7 @@ class SlotTaken(Refused):
 
 
 class WouldOverwrite(Refused):
-    """{path} already exists, and packhorse init overwrites nothing."""
+    """{path} already exists. packhorse init does not overwrite files."""
 
     status = 409
     hint = "Choose another folder: packhorse init FOLDER"

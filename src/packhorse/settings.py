@@ -212,7 +212,8 @@ class Settings:
     )
     redis_views: dict[str, str] = _setting(  # noqa: RUF009 (a default factory, made by _is)
         dict,
-        "Redis keys of an app's own design to keep beside packhorse's, each under a prefix: video=momentry:,converter=",
+        "Views in Redis: keys in the format of an app, kept in addition to packhorse's, each with a prefix: "
+        "video=momentry:,converter=",
         redis_views,
     )
     search: str = _setting(
@@ -270,27 +271,27 @@ class Settings:
     sessions_limit: int = _setting(100, "Maximum browser sessions per key. The oldest end first. 0: unlimited", int)
     token_share: float = _setting(
         0.5,
-        "Share of the limits of its key or user that one token may use. A file that is larger may use all of it, once",
+        "Maximum share of the limits of its key or user that one token can use. A single larger file can use all of it",
         share,
     )
     tokens_limit: int = _setting(10_000, "Maximum tokens created per key in 24 hours. 0: unlimited", int)
     queues: dict[str, int] = _setting(  # noqa: RUF009 (a default factory, made by _is)
         dict, "Slots per queue of a worker, such as onnx=2,bie=1. Empty: every queue of its app", queues
     )
-    slots: int = _setting(lambda: os.cpu_count() or 1, "Slots of a queue for which no number is given", int)
+    slots: int = _setting(lambda: os.cpu_count() or 1, "Slots of a queue without a number", int)
     lease: float = _setting(
         15.0,
-        "Seconds without a sign of life after which a worker counts as lost. It renews every third of that",
+        "Seconds without a heartbeat after which a worker counts as lost. It sends one every third of this time",
         seconds,
     )
     grace: float = _setting(10.0, "Seconds between asking a stage to stop and killing its process", seconds)
     drain: float = _setting(30.0, "Seconds a stopping worker waits for its running stages to finish", seconds)
     stage_user: str = _setting(
-        "", "User that stages run as, so that they cannot read files of the worker. It needs a worker started by root"
+        "", "User that runs the stages, so that they cannot read files of the worker. Start the worker as root"
     )
     process_per: str = _setting(
         "worker",
-        "Whose stages may use the same process, one after another: worker (all), tenant or job. "
+        "Which stages can use the same process, one after another: all of the worker, or those of one tenant or job. "
         "tenant and job start more processes",
         _word(("worker", "tenant", "job")),
     )
@@ -306,7 +307,7 @@ class Settings:
     timeout: float = _setting(600.0, "Default time limit for one attempt of a stage", seconds)
     deadline: float = _setting(86_400.0, "Default time limit for a whole run", seconds)
     pending: float = _setting(
-        86_400.0, "Default time limit for a run to be started by a worker. After that it fails", seconds
+        86_400.0, "Default time limit until a worker starts a run. After that the run fails", seconds
     )
     keep: float = _setting(7 * 86_400.0, "Default retention of ended jobs", seconds)
     keep_completed: float | None = _setting(None, "Retention of completed jobs. Empty: as keep", _optional_seconds)
@@ -327,15 +328,15 @@ class Settings:
     )
     result_limit: int = _setting(256 * 1024, "Maximum size of a stage's result in bytes, without its files", size)
     artifacts_limit: int = _setting(
-        10_000, "Maximum number of files that one attempt of a stage publishes, those of its result included", int
+        10_000, "Maximum number of files that one attempt of a stage can publish, including its result", int
     )
     default_pipeline: str = _setting(
-        "", "Pipeline of a submit that names none. Empty: the only pipeline there is, or the default of the app"
+        "", "Pipeline of a submit without a pipeline name. Empty: the only published one, or the default of the app"
     )
     parameters_limit: int = _setting(256 * 1024, "Maximum size of a job's parameters in bytes, without its files", size)
     tenant_jobs: int = _setting(0, "Maximum unfinished jobs per tenant. 0: unlimited", int)
     tenant_bytes: int = _setting(
-        0, "Maximum bytes of files per tenant, of uploads and results until their jobs are purged. 0: unlimited", size
+        0, "Maximum bytes of files per tenant: uploads and results of jobs that are not purged. 0: unlimited", size
     )
     tenant_schedules: int = _setting(1000, "Maximum schedules per tenant. 0: unlimited", int)
     schedule_interval: float = _setting(0.0, "Minimum seconds between two ticks of a schedule. 0: none", seconds)
@@ -353,11 +354,11 @@ class Settings:
     body_rate: int = _setting(1024, "Minimum average bytes per second of an upload, checked after body_silence", size)
     log_limit: int = _setting(1024**2, "Maximum log size per job in bytes. The oldest lines are deleted first", size)
     log_rate: int = _setting(
-        256 * 1024, "Maximum output of a stage to its log in bytes per second. More is counted, but not kept", size
+        256 * 1024, "Maximum bytes per second of a stage's output that its log keeps. The rest is only counted", size
     )
     downloads_per: str = _setting(
         "user",
-        "What the download limits apply to: each user (the user_id of the job) or each key. A pipeline may differ",
+        "Whether the download limits apply per user (the user_id of the job) or per key. A pipeline can override this",
         _word(("user", "key")),
     )
     downloads_at_once: int = _setting(10, "Maximum concurrent downloads per user or key. 0: unlimited", int)
@@ -373,7 +374,7 @@ class Settings:
     brand_name: str = _setting("packhorse", "Name at the top of all pages of the web UI")
     brand_logo: str = _setting("", "SVG or PNG file that the web UI shows beside the name", logo)
     brand_color: str = _setting(
-        "", "Colour of links and buttons in the web UI, such as #1f5f5b. It is adjusted until it can be read", color
+        "", "Colour of links and buttons in the web UI, such as #1f5f5b, adjusted for a readable contrast", color
     )
     publish_to: str = _setting(
         "",
@@ -392,8 +393,8 @@ class Settings:
     samples: int = _setting(100, "Number of CPU and memory samples to keep per job", int)
     secret_key: str = _setting(
         "",
-        "Key that encrypts secret parameters and signs webhooks, then, after commas, the keys that it replaces. "
-        "The same on every server and worker",
+        "Key that encrypts secret parameters and signs webhooks. The older keys that it replaces follow, separated by "
+        "commas. Use the same value for every server and worker",
         secret_text,
         secret=True,
     )

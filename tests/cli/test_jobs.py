@@ -695,6 +695,20 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(shared: Dev, tmp_
     assert shared.client.wait(job["job_id"], LONGEST)["status"] == "completed"
 
 
+def test_the_earliest_start_is_shown_until_the_job_has_started(ask: Tell, shared: Dev) -> None:
+    later = shared.client.submit("greet", {"name": "ann"}, delay=3600)["job_id"]
+    done = shared.client.submit("greet", {"name": "ann"}, wait=30)["job_id"]
+    shared.client.retry(done, "*")
+    shared.client.wait(done, LONGEST)
+
+    waiting, retried = ask("show", later), ask("show", done)
+    shared.client.cancel(later)
+
+    assert "Not before" in waiting.out
+    assert "Run         2" in retried.out
+    assert "Not before" not in retried.out
+
+
 def test_it_is_explained_why_a_job_does_not_run(ask: Tell, shared: Dev) -> None:
     later = shared.client.submit("greet", {"name": "ann"}, delay=3600)["job_id"]
     done = shared.client.submit("greet", {"name": "ann"}, wait=30)["job_id"]

@@ -87,7 +87,7 @@ def test_one_is_retried_first_and_if_that_is_mended_all_are(page: Page, client: 
     page.get_by_role("button", name="Retry 2").click()
     page.evaluate("window.mark = 1")
 
-    order = page.get_by_role("region", name="Table of orders").locator("tbody tr")
+    order = page.get_by_role("region", name="Table of bulk actions").locator("tbody tr")
     expect(order).to_contain_text("2 of 2 done")
     expect(order.locator(".status")).to_have_text("done")
     expect(figure(page, "Open")).to_have_text("0")

@@ -117,7 +117,7 @@ def add_webhook(url: str) -> Call[Json]:
 
 
 def remove_webhook(webhook_id: str) -> Call[Json]:
-    """Send nothing more to this webhook."""
+    """Remove this webhook. Messages that were not delivered yet are dropped."""
     return Call("DELETE", item_path("/webhooks", webhook_id, "webhook id"))
 
 
@@ -253,7 +253,7 @@ def resume_schedule(schedule_id: str, reason: str = "", version: int | None = No
 
 
 def reset_schedule(schedule_id: str, reason: str = "", version: int | None = None) -> Call[Json]:
-    """Reset it to what the app's code declares."""
+    """Reset it to the version in the app's code."""
     return _edit_schedule(schedule_id, "reset", reason, version)
 
 

@@ -148,7 +148,7 @@ class StagePlan(Struct, frozen=True, omit_defaults=True, dict=True):
     stall: float | None = None
     memory: int | None = None
     retry_on: tuple[Literal["timeout", "memory"], ...] = ()
-    """Limits after whose excess the stage is retried. An attempt that exceeds another one is the last."""
+    """Exceeded limits after which the stage is retried. An attempt that exceeds another limit is the last."""
     weight: float = 1.0
     is_async: bool = False
     elements: int = 1000  # maximum elements of an `each` stage

@@ -39,6 +39,7 @@ class File:
     """A file, given by its path. It need not exist yet: it is opened when it is read, submitted or returned.
 
     It works wherever Python takes a path: ``open(p.photo)``, ``Image.open(p.photo)``, ``shutil.copy(p.photo, ...)``.
+    ``path`` is its `Path`, and ``name`` the file name that users see.
     """
 
     __slots__ = ("_sha256", "made_by", "name", "path")

@@ -124,10 +124,10 @@ MOST_AT_LIMIT = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """At most so many tasks at once, or so many starts in any second, minute or hour, on all workers together.
+    """Maximum tasks at once, or maximum starts in any second, minute or hour, on all workers together.
 
-    Counted apart for each ``by``: ``"user"``, ``"tenant"``, or a parameter such as ``"params.site"``; with
-    ``"name:whisper-gpu"`` together, for all pipelines that name it.
+    ``by`` says what is counted separately: ``"user"``, ``"tenant"``, or a parameter such as ``"params.site"``. All
+    pipelines with ``"name:whisper-gpu"`` share one limit of that name.
     """
 
     by: str = field(kw_only=False)
@@ -178,7 +178,7 @@ class StageOptions(TypedDict, total=False):
     memory: Size | None
     """Memory limit of the process tree, such as ``512MB``. Default: none."""
     retry_on: Sequence[Literal["timeout", "memory"]]
-    """Limits after whose excess the stage is retried: most stages would only exceed them again. Default: none."""
+    """Exceeded limits after which the stage is retried. Most stages would exceed them again. Default: none."""
     weight: float
     """Weight of the stage in the job's progress. Default: 1."""
     elements: int

@@ -114,7 +114,7 @@ class Skip(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """In place of the result of an element that failed, in what `gather` returns of a stage with ``tolerate=``."""
+    """An element that failed. `gather` returns it in place of a result if the stage has ``tolerate=``."""
 
     element: int
     """Its place in the list, counted from 0."""

@@ -36,9 +36,9 @@ class SubmitOptions(TypedDict, total=False):
     delay: Duration
     """Delay before the first stage. Default: 0."""
     at: datetime | None
-    """In place of a delay, when the first stage may start: with a time zone. Default: at once."""
+    """Earliest start of the first stage, with a time zone, instead of ``delay``. Default: at once."""
     debounce: Duration
-    """Wait so long for another submit with the same ``key``, which replaces this one while it waits. Default: 0."""
+    """Time to wait for another submit with the same ``key``, which replaces this one. Default: 0."""
     key: str | None
     """Idempotency key: submitting again with the same key returns the first job. Default: none."""
     metadata: Mapping[str, object] | None

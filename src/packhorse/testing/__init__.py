@@ -2,7 +2,7 @@
 
 The pytest fixture ``packhorse`` gives each test a `Bench` of its own::
 
-    def test_a_flaky_stage_is_tried_again(packhorse: Bench) -> None:
+    def test_a_flaky_stage_is_retried(packhorse: Bench) -> None:
         packhorse.fail(bie, times=2)
 
         job = packhorse.run(convert, Convert(model=File("m.onnx")), user="ann")

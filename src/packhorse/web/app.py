@@ -66,14 +66,15 @@ def serve(settings: Settings) -> None:
 
 
 def asgi(settings: Settings | None = None, **given: Any) -> Mounted:
-    """The HTTP interface as an ASGI application, to be served or to be mounted in another::
+    """The HTTP API and the web UI as an ASGI application, to serve, or to mount in another application::
 
         api = FastAPI()
         api.mount("/carrier", packhorse.asgi())
 
-    Settings are given by name (``store="sqlite:////srv/jobs.db"``) or all at once; what is not given comes from where
-    settings always come from. It runs no worker. What the parent lets through is still checked: without keys, only
-    requests to this machine's own addresses are served. Raises SettingError for settings that cannot work.
+    Pass settings by name (``store="sqlite:////srv/jobs.db"``) or as one object. The others have their usual sources:
+    the environment, `.env` and pyproject.toml. It runs no worker. It checks every request that the parent application
+    passes on: without keys, it serves only requests to this machine's own addresses. Raises SettingError for settings
+    that cannot work.
     """
     chosen = settings or load(given).settings
     check(chosen)

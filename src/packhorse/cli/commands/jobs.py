@@ -216,7 +216,8 @@ def _facts(client: Client, job: Json) -> Iterator[tuple[str, object]]:
     yield "User", job["user_id"]
     for label, name in TIMES.items():
         is_forecast = name == "expires_at" and job["status"] not in TERMINAL
-        yield label, None if is_forecast else output.clock(job[name]) or None
+        is_past = name == "not_before" and job["started_at"] is not None  # a retry sets it, too
+        yield label, None if is_forecast or is_past else output.clock(job[name]) or None
     yield "Took", None if job["duration_ms"] is None else milliseconds(job["duration_ms"])
     yield "Run", job["run"]
     if job["parameters"]:

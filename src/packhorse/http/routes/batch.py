@@ -1,4 +1,4 @@
-"""``POST /jobs/batch``: many jobs in one request, each accepted or refused by itself, with one commit for all."""
+"""``POST /jobs/batch``: many jobs in one request, each accepted or refused separately, with one commit for all."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ class BatchDocument(TypedDict):
 async def submit_batch(
     request: HttpRequest, services: FromServices, caller: FromCaller
 ) -> PlainResponse[BatchDocument]:
-    """Submit up to 1,000 jobs. Each is accepted or rejected by itself; the answers are in the order of the items.
+    """Submit up to 1,000 jobs. Each item is accepted or rejected separately; the answers are in the order of the items.
 
-    A job with files names artifacts of earlier jobs, or paths. Rate limits and quotas count jobs, not requests. If the
-    store cannot be reached, so that no item has an answer, the whole request is answered with that problem.
+    Files of a job are artifacts of earlier jobs, or paths. Rate limits and quotas count jobs, not requests. If the
+    store does not answer, so that no item has an outcome, the whole request gets that problem.
     """
     scope = request.scope
     if first_header(scope["headers"], b"idempotency-key") is not None:

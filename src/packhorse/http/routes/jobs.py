@@ -221,7 +221,7 @@ class Promote(Struct):
 
 @get("/destinations", scope="operate", responses=error_responses())
 async def destinations(services: FromServices) -> DestinationsPage:
-    """Where a result can be promoted to, the default first."""
+    """The destinations for promoted results, the default first."""
     return {"items": [{"name": name} for name in services.destinations], "next": None}
 
 

@@ -85,7 +85,7 @@ async def pipelines(services: FromServices, caller: FromCaller) -> schemas.Pipel
 
 @get("/health", scope="operate", shared=True, responses=error_responses())
 async def findings(services: FromServices) -> schemas.FindingsDocument:
-    """The checks of `packhorse doctor`: store, files, workers, background tasks, and jobs that nothing will start."""
+    """The checks of `packhorse doctor`: store, files, workers, background tasks, and jobs that no worker can start."""
     return await operations.findings(services)
 
 

@@ -205,7 +205,7 @@ async def delete_schedule(
 async def pause_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
 ) -> Response[schemas.ScheduleDocument]:
-    """Skip all ticks until the schedule is resumed. This is a version like any other."""
+    """Skip all ticks until the schedule is resumed. Creates a version."""
     why = await read_json(request, Why)
     return with_etag(await schedules.switch(services, caller, schedule_id, match, active=False, reason=why.reason))
 
@@ -214,7 +214,7 @@ async def pause_schedule(
 async def resume_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
 ) -> Response[schemas.ScheduleDocument]:
-    """Continue with the next tick; those in between are not made up for."""
+    """Continue with the next tick. Ticks that were skipped while it was paused do not run."""
     why = await read_json(request, Why)
     return with_etag(await schedules.switch(services, caller, schedule_id, match, active=True, reason=why.reason))
 
