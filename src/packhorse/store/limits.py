@@ -100,7 +100,9 @@ class NoLimits:
         raise StoreUnavailable(MISSING)
 
 
-MISSING = "This store does not support limits and fairness yet. Use SQLite, or leave out limits= and fair=."
+MISSING = (
+    "This store does not support limits and fairness yet. Use SQLite or PostgreSQL, or leave out limits= and fair=."
+)
 
 
 def check_limits(store: Limits, plan: Plan) -> None:

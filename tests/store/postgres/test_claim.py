@@ -14,8 +14,8 @@ from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
 from packhorse.store.postgres import PostgresStore
 from packhorse.store.postgres.batch import SQL as LOOKUPS
-from packhorse.store.postgres.claim import PROMOTED
 from packhorse.store.postgres.claim import SQL as CLAIM
+from packhorse.store.postgres.limits import PROMOTED
 from tests.contract.builders import (
     APART,
     CHAIN,

@@ -9,13 +9,14 @@ from typing import Any
 from packhorse.core import changes
 from packhorse.core import json as wire
 from packhorse.core.changes import Change
+from packhorse.core.limits import LimitUse, Share
 from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
 from packhorse.core.records import Ref
 from packhorse.errors import CorruptRecord
 from packhorse.store import sql_files
 from packhorse.store.counters import Usage
-from packhorse.store.postgres import failures, reads, records
+from packhorse.store.postgres import failures, limits, reads, records
 from packhorse.store.postgres.connection import Clock, Session
 from packhorse.store.postgres.records import RecordEffect
 from packhorse.store.postgres.session import Parts, columns, ids, write_parts
@@ -58,6 +59,10 @@ class Facts:
         """The stamp; 0 for one that is not there."""
         self.usage: dict[str, Usage] = {}
         """Of tenants whose rows we hold."""
+        self.used: dict[str, tuple[int, int | None]] = {}
+        """By key of a limit how many are counted, and what an operator has set."""
+        self.is_counted = False
+        """Whether limits and turns were seen to when the tasks were chosen."""
         self.trusted: dict[Key, str] = {}
         """Tokens that nobody has looked at: the statement that drops the lease has to find them there."""
 
@@ -70,6 +75,7 @@ class Facts:
         lined = _lined_slots(group, is_trusting=is_trusting)
         if is_trusting:
             self._trust(group)
+        await self._look_at_limits(session, group, clock)
         # A handover locks its job first, as a group that looks before writing does.
         await self._look_at_jobs(session, group, is_trusting=is_trusting and not lined)
         await self._look_at_leases(session, group, clock)
@@ -81,12 +87,23 @@ class Facts:
         if not is_trusting:
             await self._look_at_usage(session, group)
 
+    def is_full(self, use: LimitUse) -> bool:
+        used, most = self.used[use.key]
+        return used >= (use.most if most is None else most)
+
+    def count(self, uses: Iterable[LimitUse]) -> None:
+        for use in uses:
+            used, most = self.used[use.key]
+            self.used[use.key] = used + 1, most
+
     def cover(self, change: Change) -> bool:
         """Whether nothing is left to be looked at for this change."""
         return (
             change.after.id in self.versions
             and all(
-                isinstance(g, changes.Waiting) and entry(change.after, g.task) in self.waiting for g in change.guards
+                (isinstance(g, changes.Waiting) and entry(change.after, g.task) in self.waiting)
+                or (isinstance(g, changes.WithinLimits) and self.is_counted)
+                for g in change.guards
             )
             and not any(isinstance(effect, changes.TakeSlot | changes.RememberKey) for effect in change.effects)
         )
@@ -128,12 +145,33 @@ class Facts:
 
     async def _look_at_queues(self, session: Session, group: Iterable[Change]) -> None:
         guarded = {
-            entry(c.after, guard.task) for c in group for guard in c.guards if isinstance(guard, changes.Waiting)
+            entry(c.after, guard.task): c.after.plan.stage(guard.task.stage).is_regulated
+            for c in group
+            for guard in c.guards
+            if isinstance(guard, changes.Waiting)
         }
-        asked = guarded - self.waiting
+        missing = guarded.keys() - self.waiting
+        turns = {each for each in missing if guarded[each]}
+        if turns:
+            await self._look_at_turns(session, turns)
+        asked = missing - turns
         if asked:
             for queue, kind, rank, id, *task in await session.fetch(SQL.lock_entries, *zip(*asked, strict=True)):
                 self.waiting.add((queue, kind, rank, str(id), *task))
+
+    async def _look_at_limits(self, session: Session, group: Iterable[Change], clock: Clock) -> None:
+        """Before anything else is locked: claims count under the same lock."""
+        asked = [guard for c in group for guard in c.guards if isinstance(guard, changes.WithinLimits)]
+        if asked and not self.is_counted:
+            await session.fetch(limits.SQL.lock)
+            keys = sorted({use.key for guard in asked for use in guard.limits})
+            for key, used, most in await session.fetch(limits.SQL.used, keys, clock.parameter()):
+                self.used[key] = used, most
+
+    async def _look_at_turns(self, session: Session, asked: Iterable[Entry]) -> None:
+        found = {each[3:]: each for each in asked}
+        for id, *task in await session.fetch(limits.SQL.lock_waiting, *columns(found)):
+            self.waiting.add(found[str(id), task[0], task[1]])
 
     async def _look_at_heads(self, session: Session, group: Iterable[Change], clock: Clock) -> None:
         asked = {
@@ -225,6 +263,14 @@ class Batch:
         self.due: dict[Entry, tuple[float, float, str | None]] = {}
         """When it is due, when it was queued, and its start, if that was prepared."""
         self.leases: dict[Key, tuple[str, str, float]] = {}
+        self.turns: dict[Key, tuple[Any, ...]] = {}
+        """Due tasks with limits or turns, in the order of the part `turn_entries`."""
+        self.counted: list[tuple[Any, ...]] = []
+        """Starts to be counted, in the order of the part `counted`."""
+        self.waiting_drops: set[Key] = set()
+        self.hold_drops: set[Key] = set()
+        self.room: dict[str, None] = {}
+        """Keys of limits that may have room again."""
         self.due_drops: set[Entry] = set()
         self.delayed_drops: set[tuple[Any, ...]] = set()
         self.lease_drops: dict[Key, str | None] = {}
@@ -273,6 +319,11 @@ class Batch:
 
     def make_due(self, job_id: str, effect: changes.MakeDue, start: str | None = None) -> Entry:
         key = due_entry(job_id, effect)
+        if effect.limits or effect.share is not None:
+            share, uses = effect.share or Share("", rank=-effect.priority), wire.encode(effect.limits).decode()
+            times = effect.not_before, effect.not_before - effect.delay
+            self.turns[key[3:]] = (*key, *times, share.name, share.cost, share.rank, uses)
+            return key
         self.due[key] = effect.not_before, effect.not_before - effect.delay, start
         return key
 
@@ -305,6 +356,16 @@ class Batch:
             for effect in kept_due(due, following):
                 self.make_due(following, effect)
 
+    def let_go(self, job_id: str, task: TaskId, uses: Iterable[LimitUse]) -> None:
+        """A lease ends that was counted."""
+        self.hold_drops.add((job_id, *task))
+        self.room |= {use.key: None for use in uses if not use.window}
+
+    def count(self, job: Job, effect: changes.Grant) -> None:
+        share, uses = effect.share or Share(""), wire.encode(effect.limits).decode()
+        queue = job.plan.stage(effect.task.stage).queue
+        self.counted.append((job.id, *effect.task, queue, share.name, share.cost, uses))
+
     def drop_stages(self, job_id: str, stages: Iterable[str]) -> None:
         self.stage_drops |= {(job_id, stage) for stage in stages}
         self.results = {at: kept for at, kept in self.results.items() if at[:2] not in self.stage_drops}
@@ -333,6 +394,7 @@ class Batch:
             counts = {"free_jobs": len(self.moved), "free_entries": len(self.due_drops), **counts}
         is_anew = bool(self.leases.keys() & self.lease_drops.keys() or self.due.keys() & self.due_drops)
         is_anew = is_anew or not self.line_drops.isdisjoint(self.line_puts)
+        is_anew = is_anew or not self.waiting_drops.isdisjoint(self.turns)
         if is_anew or (self.results and self.stage_drops):
             await write_parts(session, drops, clock, counts)  # one statement cannot drop a row and write it anew
             drops, counts = {}, {}
@@ -365,6 +427,8 @@ class Batch:
         return _drop_empty(
             due_drops=columns(self.due_drops),
             lease_drops=columns((*at, token) for at, token in self.lease_drops.items()),
+            waiting_drops=columns(self.waiting_drops),
+            hold_drops=columns(self.hold_drops),
             free_slots=columns(self.free_slots),
             slot_drops=columns(slots),
             line_drops=columns(self.line_drops),
@@ -391,6 +455,9 @@ class Batch:
             results=columns((*at, body) for at, (body, _) in self.results.items()),
             leases=columns((*at, *lease) for at, lease in self.leases.items()),
             entries=columns((*key, *times) for key, times in self.due.items()),
+            turn_entries=columns(self.turns.values()),
+            counted=columns(self.counted),
+            room_news=[list(self.room)] if self.room else [],
             slots=columns(
                 (s, id, s in lined) for s, id in facts.slots.items() if facts.stored_slots.get(s) != id or s in lined
             ),
@@ -398,10 +465,14 @@ class Batch:
             keys=columns((key, *kept) for key, kept in facts.keys.items() if facts.stored_keys.get(key) != kept),
             feed=[touched] if touched else [],
         )  # fmt: skip
-        for timed in ("leases", "entries"):
+        for timed in ("leases", "entries", "turn_entries", "counted"):
             if timed in puts:
                 puts[timed] = [clock.parameter(), *puts[timed]]
-        return puts | {"due": [], "delayed": []} if "entries" in puts else puts
+        if "entries" in puts:
+            puts |= {"due": [], "delayed": []}
+        if "turn_entries" in puts:
+            puts |= {"turns": [], "turn_news": [], "turn_delayed": []}
+        return puts
 
     async def _values(self, session: Session) -> dict[str, str | None]:
         """What the jobs that have completed resulted in, as JSON."""

@@ -15,17 +15,19 @@ import asyncpg
 from msgspec.structs import replace
 
 from packhorse.core import json
-from packhorse.core.changes import Change
+from packhorse.core.changes import AT_ONCE, Change, MakeDue
+from packhorse.core.limits import share_of, uses_of
 from packhorse.core.models import Job, Result, TaskId
 from packhorse.errors import PackhorseError, SchemaTooNew, StoreError
 from packhorse.log import log
 from packhorse.store import sql_files
 from packhorse.store.base import Claim, Decide, Lease, OverdueTasks, Renewal, Starter
 from packhorse.store.batching import Group
-from packhorse.store.postgres import reads
+from packhorse.store.postgres import limits, reads
 from packhorse.store.postgres.batch import Batch, Facts, version_of
 from packhorse.store.postgres.commit import judge
 from packhorse.store.postgres.connection import Address, Clock, Row, Session
+from packhorse.store.postgres.limits import PROMOTED, Turn
 from packhorse.store.postgres.session import Handle, Outdated, columns, describe_error, is_id, read, write
 from packhorse.store.postgres.starts import MARGIN, Ask, Begun, Outcome, begin
 from packhorse.store.postgres.watch import Notice
@@ -34,8 +36,6 @@ from packhorse.store.rows import Entry, Plans, claim_from, entry
 SQL = sql_files.load(__package__, "claim")
 
 
-PROMOTED = 1000
-"""Delayed entries made due per claim at most: what is left is found by the next claim."""
 WIDER = 8
 """How many times as far to look when the margin was not enough."""
 RIVALS = 0.5
@@ -54,11 +54,19 @@ class Picked(NamedTuple):
     job_id: str
     task: TaskId
     row: Row
+    turn: Turn | None = None
+    """Of a task with limits or turns, which is counted and in no queue any more."""
 
     @classmethod
     def of(cls, row: Row) -> Picked:
         queue, job_id, task = row["queue"], str(row["id"]), TaskId(row["stage"], row["element"])
         return cls((queue, row["kind"], row["rank"], job_id, *task), queue, job_id, task, row)
+
+    @classmethod
+    def chosen(cls, at: Row, job: Row, turn: Turn | None) -> Picked:
+        queue, job_id, task = at["queue"], str(at["job_id"]), TaskId(at["stage"], at["element"])
+        rank = -job["priority"] if at["rank"] is None else at["rank"]
+        return cls((queue, at["kind"], rank, job_id, *task), queue, job_id, task, job, turn)
 
 
 class Queue(Handle):
@@ -81,17 +89,20 @@ class Queue(Handle):
             by = (ask.decide.worker, ask.decide.lease) if isinstance(ask.decide, Starter) else None
             alike.setdefault((by, frozenset(ask.kinds)), []).append(n)
         outcomes: list[Outcome] = [[] for _ in asks]
-        left, rows = dict(enumerate(asks)), None
+        left, rows, is_trusting = dict(enumerate(asks)), None, True
         for (by, _), places in alike.items():
             if by is not None:
                 begun = await self._begin([asks[n] for n in places])
                 rows = begun.rows if len(alike) == 1 else None
+                is_trusting = is_trusting and not begun.has_late
                 for n, outcome, wants in zip(places, begun.outcomes, begun.left, strict=True):
                     outcomes[n] = outcome
                     left[n] = Ask(wants, asks[n].kinds, asks[n].decide)
         left = {n: ask for n, ask in left.items() if ask.wants}
-        for n, outcome in zip(left, await self._decide(list(left.values()), rows) if left else (), strict=True):
-            outcomes[n] = _both(asks[n], outcomes[n], outcome)
+        if left:
+            decided = await self._decide(list(left.values()), rows, is_trusting=is_trusting)
+            for n, outcome in zip(left, decided, strict=True):
+                outcomes[n] = _both(asks[n], outcomes[n], outcome)
         return outcomes
 
     async def _begin(self, asks: Sequence[Ask]) -> Begun:
@@ -112,7 +123,9 @@ class Queue(Handle):
             notice.take_back()
         return begun
 
-    async def _decide(self, asks: Sequence[Ask], rows: Sequence[Row] | None = None) -> Sequence[Outcome]:
+    async def _decide(
+        self, asks: Sequence[Ask], rows: Sequence[Row] | None = None, *, is_trusting: bool = True
+    ) -> Sequence[Outcome]:
         """One transaction for all who ask; where one of them makes a mistake, one for each.
 
         ``rows`` is what has just been found for them.
@@ -120,20 +133,22 @@ class Queue(Handle):
         notice = self._watch.notice()
         start = partial(claim_all, asks=asks, clock=self._clock, plans=self._plans, notice=notice, rows=rows)
         try:
-            found = await self._decide_once(start)
+            found = await self._decide_once(start, is_trusting=is_trusting)
         except StoreError as error:
             return [error for _ in asks]
         except Exception as error:  # broad: whatever one caller trips over must not take its neighbours along
             if len(asks) > 1:
                 return [outcome for ask in asks for outcome in await self._decide([ask])]
             return [describe_error(error) if isinstance(error, asyncpg.PostgresError) else error]
-        if any(found):
-            self._watch.tell(is_told=notice.is_told, is_own_work=True)
+        if any(found) or notice.has_more:
+            self._watch.tell(is_told=notice.is_told, is_own_work=not notice.has_more)
         return found
 
-    async def _decide_once(self, start: Callable[..., Awaitable[list[list[Claim]]]]) -> list[list[Claim]]:
+    async def _decide_once(
+        self, start: Callable[..., Awaitable[list[list[Claim]]]], *, is_trusting: bool
+    ) -> list[list[Claim]]:
         """Where others claim, too, it is locked first, or who comes too late finds out at the end."""
-        if time.monotonic() >= self._rivals_until:
+        if is_trusting and time.monotonic() >= self._rivals_until:
             try:
                 return await self._connections.write(partial(start, is_trusting=True))
             except Outdated:
@@ -227,6 +242,7 @@ async def claim_all(
         alike = [n for n, ask in enumerate(asks) if frozenset(ask.kinds) == kinds]
         await claiming.serve([asks[n] for n in alike], [found[n] for n in alike], kinds)
     await claiming.batch.send(session, claiming.facts, clock, notice, is_trusting=is_trusting, is_claim=is_trusting)
+    notice.has_more = claiming.has_more
     return [[claiming.latest(claim) for claim in claims] for claims in found]
 
 
@@ -244,6 +260,8 @@ class _Claiming:
         self._seen: dict[str, set[Entry]] = defaultdict(set)
         """By queue. They stay in it until everything is written, and a later claim picks them again."""
         self._has_promoted = False
+        self.has_more = False
+        """Whether limits and turns have ended it before it had looked at everything."""
         self._session = session
         self._clock = clock
         self._plans = plans
@@ -252,9 +270,11 @@ class _Claiming:
         """Give these callers, who can all run the same kinds, what they want of each queue."""
         left = [Counter({queue: most for queue, most in ask.wants.items() if most > 0}) for ask in asks]
         wanted: Counter[str] = sum(left, Counter())
+        if wanted and not self._is_trusting and not self.facts.is_counted:
+            self.facts.is_counted = await limits.prepare(self._session, wanted, kinds, self._clock)
         while wanted:
             again: set[str] = set()
-            picked = await self._pick(wanted, kinds)
+            picked = await (self._choose if self.facts.is_counted else self._pick)(wanted, kinds)
             upstream = await self._upstream(picked)
             for each in picked:
                 n = next(n for n, counter in enumerate(left) if counter[each.queue] > 0)
@@ -300,6 +320,17 @@ class _Claiming:
             self._seen[key[0]].add(key)
         return [picked[key] for key in fresh]
 
+    async def _choose(self, wanted: Mapping[str, int], kinds: Collection[str]) -> list[Picked]:
+        """The same where there are limits or turns to see to."""
+        passed = [each[3:] for seen in self._seen.values() for each in seen]
+        found = await limits.choose(self._session, wanted, kinds, passed, self._clock)
+        self.has_more = self.has_more or found.has_more
+        picked = [Picked.chosen(*each) for each in found.tasks]
+        for each in picked:
+            self._seen[each.queue].add(each.entry)
+        await self._learn(picked)
+        return picked
+
     async def _query(self, *asked: Any) -> list[Row]:
         if self._is_trusting:
             rows, self._rows = self._rows, None
@@ -334,18 +365,37 @@ class _Claiming:
             job = self.jobs[picked.job_id]
             if isinstance(job, PackhorseError):
                 raise job
+            if picked.turn is None and _is_regulated(job, picked.task):
+                self._requeue(job, picked)
+                return None
             change = decide(job, picked.task)
             if change is not None:
                 await self._make(change)
                 self.jobs[job.id] = change.after
                 return claim_from(change.after, picked.task, picked.row["spec"], partial(_results, upstream, job.id))
         except SchemaTooNew:  # an upgrade is running: a newer worker will understand it
+            if picked.turn is not None:
+                await limits.give_back(self._session, picked.job_id, picked.task, picked.turn, self._clock)
             return None
         except PackhorseError as error:
             # A job nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
             log.entry_dropped(picked.job_id, picked.task.stage, error)
         self.batch.due_drops.add(picked.entry)
+        if picked.turn is not None:
+            self.batch.hold_drops.add((picked.job_id, *picked.task))
+            self.batch.room |= dict.fromkeys(limits.keys_of(picked.turn))
         return None
+
+    def _requeue(self, job: Job, picked: Picked) -> None:
+        """An older packhorse, which knows no limits, has made it due. The next claim starts it, if it may."""
+        stage, task = job.plan.stage(picked.task.stage), job.task(picked.task)
+        self.batch.due_drops.add(picked.entry)
+        if task is not None and task.ready_at is not None:
+            share = share_of(job, picked.task, task.ready_at)
+            effect = MakeDue(
+                picked.task, stage.queue, stage.kind, job.priority, AT_ONCE, 0.0, uses_of(job, picked.task), share
+            )
+            self.batch.make_due(job.id, effect)
 
     async def _make(self, change: Change) -> None:
         if not self.facts.cover(change):
@@ -358,6 +408,10 @@ class _Claiming:
         job = self.jobs[claim.job.id]
         assert isinstance(job, Job)
         return claim if claim.job is job else replace(claim, job=job)
+
+
+def _is_regulated(job: Job, task: TaskId) -> bool:
+    return task.stage in job.plan.index and job.plan.stage(task.stage).is_regulated
 
 
 def _results(upstream: Upstream, job_id: str, stage: str) -> tuple[Result, ...]:

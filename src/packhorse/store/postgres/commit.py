@@ -184,6 +184,10 @@ def _check(guard: changes.Guard, job: Job, facts: Facts) -> None:
         case changes.Waiting(task):
             if entry(job, task) not in facts.waiting:
                 raise errors.Conflict(f"{task.stage} is not waiting in its queue any more.", job_id=job.id)
+        case changes.WithinLimits(task, uses):
+            full = None if facts.is_counted else next((use for use in uses if facts.is_full(use)), None)
+            if full is not None:
+                raise errors.Conflict(f"{task.stage} would exceed the limit {full.name}.", job_id=job.id)
         case changes.Foremost(task, kinds):
             queue, _, rank, id, *_ = entry(job, task)
             if facts.heads.get((queue, kinds), (rank, id)) < (rank, id):
@@ -230,13 +234,22 @@ def _apply(effect: changes.Effect, body: bytes, change: Change, facts: Facts, ba
             place = batch.make_due(job.id, effect, prepared_start(change, effect))
             if not_before <= clock.now():
                 facts.waiting.add(place)
-        case changes.TakeBack(task):
+        case changes.TakeBack(task, limits=uses):
             batch.take_back(change, task, is_due=entry(job, task) in facts.waiting)
             facts.waiting.discard(entry(job, task))
-        case changes.Grant(task, token, worker, seconds):
+            if job.plan.stage(task.stage).is_regulated and not facts.is_counted:
+                batch.turns.pop((job.id, *task), None)
+                batch.waiting_drops.add((job.id, *task))
+                batch.room |= {use.key: None for use in uses}
+        case changes.Grant(task, token, worker, seconds, limits=uses, share=share):
             batch.leases[(job.id, *task)] = (token, worker, seconds)
             facts.leases[(job.id, *task)] = (token, False)
-        case changes.EndLease(task):
+            if (uses or share is not None) and not facts.is_counted:
+                batch.count(job, effect)
+                facts.count(uses)
+        case changes.EndLease(task, limits=uses):
+            if uses:
+                batch.let_go(job.id, task, uses)
             if batch.leases.pop((job.id, *task), None) is None:
                 batch.lease_drops[(job.id, *task)] = facts.trusted.get((job.id, *task))
             facts.leases.pop((job.id, *task), None)

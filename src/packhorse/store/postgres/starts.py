@@ -64,7 +64,7 @@ def prepared_start(change: Change, effect: MakeDue) -> str | None:
         return None
     if job.counted is not None or sum(isinstance(each, MakeDue) for each in change.effects) != 1:
         return None
-    if len(job.stages) > STAGES:
+    if len(job.stages) > STAGES or job.plan.is_regulated:
         return None
     key = job.plan.fingerprint, at
     if (template := _templates.get(key)) is None:
@@ -92,7 +92,7 @@ def _template(job: Job, at: TaskId) -> list[str | int]:
     numbers = [str(events[0].n), str(events[-1].n)]
     limit = "" if start.limit is None else repr(start.limit)
     before = json.state_of(model).decode()
-    text = "\n".join([str(json.VERSION), _DEADLINE, limit, *numbers, before, *state, *said])
+    text = "\n".join([str(json.UNREGULATED), _DEADLINE, limit, *numbers, before, *state, *said])
     return [_SLOTS.index(part) if n % 2 else part for n, part in enumerate(_FILL.split(text))]
 
 
@@ -115,6 +115,8 @@ class Begun(NamedTuple):
     """What else each wants that may be there."""
     rows: Sequence[Row] | None
     """What the lifecycle may start, if that was all there is."""
+    has_late: bool = False
+    """Whether something delayed, or with limits or turns, may be next: nothing was looked at."""
 
 
 async def begin(session: Session, asks: Sequence[Ask], clock: Clock, plans: Plans, notice: Notice) -> Begun:
@@ -143,7 +145,7 @@ async def begin(session: Session, asks: Sequence[Ask], clock: Clock, plans: Plan
     starters[0].give_back(token for token in tokens if token not in used)
     left, others = _what_is_left(rows, wanted, pages)
     still = [{queue: most for queue, most in want.items() if most > 0 and queue in left} for want in wants]
-    return Begun(outcomes, still, others)
+    return Begun(outcomes, still, others, rows[0]["has_late"])
 
 
 def _start_values(tokens: Sequence[str], by: Starter, now: float) -> tuple[Any, ...]:

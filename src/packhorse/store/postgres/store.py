@@ -14,13 +14,13 @@ import asyncpg
 from packhorse.errors import SchemaTooNew, StoreUnavailable
 from packhorse.store import sql_files
 from packhorse.store.base import Finding
-from packhorse.store.limits import NoLimits
 from packhorse.store.postgres import watch
 from packhorse.store.postgres.claim import Queue
 from packhorse.store.postgres.commit import Commits
 from packhorse.store.postgres.connection import BEGIN, SQL, Session, address_from
 from packhorse.store.postgres.counters import Counters, Statistics
 from packhorse.store.postgres.failures import Failures
+from packhorse.store.postgres.limits import Limits
 from packhorse.store.postgres.reads import Reads
 from packhorse.store.postgres.records import Records
 from packhorse.store.postgres.session import describe_error, keep, read
@@ -48,7 +48,7 @@ SWITCHES = {
 """Settings that should be on, each with what it means."""
 
 
-class PostgresStore(Commits, Queue, Reads, Records, Counters, Failures, Statistics, NoLimits):
+class PostgresStore(Commits, Queue, Limits, Reads, Records, Counters, Failures, Statistics):
     @classmethod
     async def open(cls, url: str, clock: Callable[[], float] | None = None) -> Self:
         """``clock`` stands in for the server's, for tests in which time is the point."""
@@ -78,6 +78,7 @@ class PostgresStore(Commits, Queue, Reads, Records, Counters, Failures, Statisti
         await self._trim_feed()
         await self._trim_counters()
         await self._trim_tallies()
+        await self._trim_limits()
 
     @keep
     async def _trim_feed(self, session: Session) -> None:

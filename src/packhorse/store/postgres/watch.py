@@ -114,6 +114,8 @@ class Notice:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self.is_told = False
+        self.has_more = False
+        """Whether who waits here should look again at once."""
 
     def words(self) -> Sequence[str] | None:
         """Called when there is something to notify: the channel, and who notifies on it."""

@@ -84,8 +84,7 @@ CREATE TABLE @events (
 );
 
 -- What may start now. The key is the order of claiming, so a claim is one short walk however long the queue is. Rows
--- live for moments: the walk would lead past the dead ones if nobody swept behind it. `start` is what a claim writes, where
--- that was known when the job was submitted: see starts.py.
+-- live for moments: the walk would lead past the dead ones if nobody swept behind it.
 CREATE TABLE @due (
     queue text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
@@ -93,7 +92,6 @@ CREATE TABLE @due (
     job_id uuid NOT NULL,
     stage text COLLATE "C" NOT NULL,
     element integer NOT NULL,
-    start text,
     PRIMARY KEY (queue, kind, rank, job_id, stage, element)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 
@@ -353,9 +351,3 @@ CREATE FUNCTION @now() RETURNS double precision LANGUAGE sql AS
 -- Seconds as a timestamp, up to about the last that one can hold.
 CREATE FUNCTION @moment(seconds double precision) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS
     'SELECT CASE WHEN seconds IS NOT NULL THEN to_timestamp(least(seconds, 9e12)) END';
-
--- Eight bytes of a number, the lowest first, as in the times before a state.
-CREATE FUNCTION @double(number double precision) RETURNS bytea LANGUAGE sql IMMUTABLE AS
-    'SELECT substr(float8send(number), 8, 1) || substr(float8send(number), 7, 1) || substr(float8send(number), 6, 1)
-        || substr(float8send(number), 5, 1) || substr(float8send(number), 4, 1) || substr(float8send(number), 3, 1)
-        || substr(float8send(number), 2, 1) || substr(float8send(number), 1, 1)';

@@ -1,6 +1,7 @@
 -- Purpose: the queue: find what is most urgent and start it, count what is ready, and keep leases.
 -- Callers: store/postgres/claim.py
--- Tables:  due, delayed, leases, jobs, specs, results, events, feed
+-- Tables:  due, delayed, leases, jobs, specs, results, events, feed, waiting, news,
+--          wakes
 
 -- name: promote
 -- The time asked for once: a condition that may change from row to row is looked at row by row, in the whole index.
@@ -13,8 +14,15 @@ WITH promoted AS (
     WHERE (d.not_before, d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)
         = (n.not_before, n.queue, n.kind, n.rank, n.job_id, n.stage, n.element)
     RETURNING d.*
+), turns AS (
+    INSERT INTO @waiting (job_id, stage, element, key, most, queue, kind, share, rank, cost, uses)
+    SELECT job_id, stage, element, '', 0, queue, kind, turn ->> 0, (turn ->> 2)::int8, (turn ->> 1)::float8, turn -> 3
+    FROM promoted WHERE turn IS NOT NULL ON CONFLICT DO NOTHING
+), news AS (
+    INSERT INTO @news (key, queue, kind, share, cost)
+    SELECT '', queue, kind, turn ->> 0, (turn ->> 1)::float8 FROM promoted WHERE turn ->> 0 <> ''
 )
-INSERT INTO @due SELECT queue, kind, rank, job_id, stage, element FROM promoted ON CONFLICT DO NOTHING;
+INSERT INTO @due SELECT queue, kind, rank, job_id, stage, element FROM promoted WHERE turn IS NULL ON CONFLICT DO NOTHING;
 
 -- name: pick
 -- In key order, one walk per kind, each cut short, so entries of a kind this worker lacks can not hide others.
@@ -71,19 +79,31 @@ CROSS JOIN LATERAL (
         LIMIT w.most
     )
     SELECT t.*, (SELECT body FROM @specs WHERE job_id = t.id) AS spec, c.walked,
-        EXISTS (SELECT FROM @delayed WHERE not_before <= (SELECT coalesce($5, @now()))) AS has_late
+        EXISTS (SELECT FROM @delayed WHERE not_before <= (SELECT coalesce($5, @now()))) OR
+        (SELECT EXISTS (SELECT FROM @news) OR EXISTS (SELECT FROM @wakes WHERE at < (SELECT coalesce($5, @now())))
+            OR EXISTS (SELECT FROM @wakes WHERE at > (SELECT coalesce($5, @now()) + 7200))
+            OR CASE WHEN EXISTS (SELECT FROM @waiting WHERE key = '') THEN EXISTS (
+                SELECT FROM @waiting
+                WHERE key = '' AND most = 0 AND queue = ANY($1::text[]) AND kind = ANY($4::text[])
+            ) ELSE false END) AS has_late
     FROM (SELECT count(*) AS walked FROM walked) AS c LEFT JOIN taken AS t ON true
 ) AS picked;
 
 -- name: start
 -- Like `pick`, and starts what was prepared for it by `starts.py`, if the job is as it was then: this is a whole
--- transaction. Only those jobs and entries are locked, and none if something delayed may be more urgent. Entries are never
+-- transaction. Only those jobs and entries are locked, and none if something delayed, or with limits or turns, may be next. Entries are never
 -- updated, so they are found again by their place. The row of a task that was not started has no token.
 -- $5 the time or null, $6 tokens, $7 bytes of each, $8 worker, $9 the same as JSON, $10 seconds of a lease, $11 now, $12 its
 -- bytes, $13 its text, $14 the newest state known here, $15 plans known here, $16 channel and $17 name of the notification
 -- or null.
 WITH late AS MATERIALIZED (
-    SELECT EXISTS (SELECT FROM @delayed WHERE not_before <= (SELECT coalesce($5, @now()))) AS has_late
+    SELECT EXISTS (SELECT FROM @delayed WHERE not_before <= (SELECT coalesce($5, @now()))) OR
+        (SELECT EXISTS (SELECT FROM @news) OR EXISTS (SELECT FROM @wakes WHERE at < (SELECT coalesce($5, @now())))
+            OR EXISTS (SELECT FROM @wakes WHERE at > (SELECT coalesce($5, @now()) + 7200))
+            OR CASE WHEN EXISTS (SELECT FROM @waiting WHERE key = '') THEN EXISTS (
+                SELECT FROM @waiting
+                WHERE key = '' AND most = 0 AND queue = ANY($1::text[]) AND kind = ANY($4::text[])
+            ) ELSE false END) AS has_late
 ), found AS MATERIALIZED (
     SELECT each.*, w.queue, late.has_late FROM late
     CROSS JOIN unnest($1::text[], $2::int4[], $3::int4[]) AS w (queue, most, page)
@@ -255,8 +275,13 @@ FROM @leases AS l JOIN @jobs AS job ON job.id = l.job_id
 WHERE worker = $1::text ORDER BY l.until LIMIT $2;
 
 -- name: ready
-SELECT k.queue, sum(n.count)::int8 AS count FROM unnest($1::text[], $2::text[]) AS k (queue, kind)
+SELECT k.queue, sum(n.count + m.count)::int8 AS count FROM unnest($1::text[], $2::text[]) AS k (queue, kind)
 CROSS JOIN LATERAL (
     SELECT count(*) FROM (SELECT FROM @due AS d WHERE d.queue = k.queue AND d.kind = k.kind LIMIT $3) AS few
 ) AS n
+CROSS JOIN LATERAL (
+    SELECT count(*) FROM (
+        SELECT FROM @waiting AS w WHERE w.key = '' AND w.most = 0 AND w.queue = k.queue AND w.kind = k.kind LIMIT $3
+    ) AS few
+) AS m
 GROUP BY k.queue;

@@ -1,8 +1,8 @@
 -- Purpose: what a write consists of. A commit or a put of records makes one statement of the parts that it needs, each
 --          a WITH query under its name. In a part, % stands for the next parameter: a list with a value for each row.
 -- Callers: store/postgres/session.py puts them together for batch.py and records.py
--- Tables:  jobs, plans, specs, events, results, leases, due, delayed, slots, slot_line, usage, idempotency, progress, feed, records,
---          record_index
+-- Tables:  jobs, plans, specs, events, results, leases, due, delayed, slots, slot_line, usage, idempotency, progress, feed,
+--          records, record_index, waiting, holds, news
 
 -- name: whole
 -- How the parts become one statement. Where a count is not what it must be, `expect` raises, and the server takes back
@@ -115,6 +115,46 @@ ON CONFLICT DO NOTHING;
 INSERT INTO @delayed (not_before, queue, kind, rank, job_id, stage, element, queued_at)
 SELECT not_before, queue, kind, rank, job_id, stage, element, queued_at FROM entries WHERE NOT is_due
 ON CONFLICT DO NOTHING;
+
+-- name: turn_entries
+-- Tasks with limits or turns.
+SELECT n.*, n.not_before <= coalesce(%, @now()) AS is_due
+FROM unnest(%::text[], %::text[], %::int4[], %::uuid[], %::text[], %::int4[], %::float8[], %::float8[], %::text[],
+    %::float8[], %::int8[], %::text[])
+    AS n (queue, kind, rank, job_id, stage, element, not_before, queued_at, share, cost, place, uses);
+
+-- name: turns
+INSERT INTO @waiting (job_id, stage, element, key, most, queue, kind, share, rank, cost, uses)
+SELECT job_id, stage, element, '', 0, queue, kind, share, place, cost, uses::jsonb FROM turn_entries WHERE is_due
+ON CONFLICT DO NOTHING;
+
+-- name: turn_news
+INSERT INTO @news (key, queue, kind, share, cost)
+SELECT '', queue, kind, share, cost FROM turn_entries WHERE is_due AND share <> '';
+
+-- name: turn_delayed
+INSERT INTO @delayed (not_before, queue, kind, rank, job_id, stage, element, queued_at, turn)
+SELECT not_before, queue, kind, rank, job_id, stage, element, queued_at,
+    jsonb_build_array(share, cost, place, uses::jsonb)
+FROM turn_entries WHERE NOT is_due ON CONFLICT DO NOTHING;
+
+-- name: waiting_drops
+DELETE FROM @waiting AS w USING unnest(%::uuid[], %::text[], %::int4[]) AS n (job_id, stage, element)
+WHERE (w.job_id, w.stage, w.element) = (n.job_id, n.stage, n.element);
+
+-- name: hold_drops
+DELETE FROM @holds AS h USING unnest(%::uuid[], %::text[], %::int4[]) AS n (job_id, stage, element)
+WHERE (h.job_id, h.stage, h.element) = (n.job_id, n.stage, n.element);
+
+-- name: room_news
+-- Keys that may have room again: the next claim looks what is parked under them.
+INSERT INTO @news (key) SELECT key FROM unnest(%::text[]) AS n (key);
+
+-- name: counted
+-- Starts that no claim has counted.
+SELECT @count_start(n.job_id, n.stage, n.element, n.queue, n.share, n.cost, n.uses::jsonb, coalesce(%, @now()))
+FROM unnest(%::uuid[], %::text[], %::int4[], %::text[], %::text[], %::float8[], %::text[])
+    AS n (job_id, stage, element, queue, share, cost, uses);
 
 -- name: slots
 INSERT INTO @slots AS held SELECT * FROM unnest(%::text[], %::uuid[], %::bool[]) AS n
@@ -305,3 +345,6 @@ SELECT told FROM told;
 
 -- name: answer_record_puts
 SELECT array_agg(stamp ORDER BY kind, id) FROM record_puts;
+
+-- name: answer_counted
+SELECT count(*) FROM counted;

@@ -212,6 +212,8 @@ WITH
     results AS (DELETE FROM @results WHERE job_id = $1),
     events AS (DELETE FROM @events WHERE job_id = $1),
     leases AS (DELETE FROM @leases WHERE job_id = $1),
+    holds AS (DELETE FROM @holds WHERE job_id = $1),
+    waiting AS (DELETE FROM @waiting WHERE job_id = $1),
     progress AS (DELETE FROM @progress WHERE job_id = $1),
     log AS (DELETE FROM @log WHERE job_id = $1),
     log_size AS (DELETE FROM @log_size WHERE job_id = $1),
