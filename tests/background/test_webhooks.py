@@ -28,8 +28,10 @@ from packhorse.store.base import Store
 from packhorse.store.collections.webhooks import (
     Endpoint,
     add_endpoint,
+    list_attempts,
     list_deliveries,
     list_endpoints,
+    redeliver,
     settle_delivery,
 )
 from tests.contract.builders import SPEC, claim_one, completed, failed, finish, submit
@@ -104,6 +106,44 @@ async def test_a_message_tells_how_the_job_ended_in_its_one_shape(
     assert asked.headers["webhook-id"] == f"{job.id}.1.e1"
     assert asked.headers["webhook-timestamp"] == str(int(clock.now))
     assert is_signed(asked)
+    assert await waiting(store) == []
+
+
+async def test_each_attempt_is_kept_with_its_answer_and_a_message_is_sent_again(
+    store: Store, courier: WebhookSender, receiver: Web
+) -> None:
+    receiver.answer = in_turn(answering(500, b"disk full " * 500), answering(200, b"thanks"))
+    await endpoint(store, f"{receiver.url}/hook")
+    job = await completed(store, webhooks=("e1",))
+    await turn(courier)
+
+    await redeliver(store, job.id, 1, "e1")  # it waits for its next attempt: it is sent now
+    await turn(courier)
+    await redeliver(store, job.id, 1, "e1")  # it was delivered: it is sent once more
+    await turn(courier)
+
+    last, second, first = await list_attempts(store, "e1")
+    assert [(each.status, each.error) for each in (first, second, last)] == [(500, "HTTP_500"), (200, ""), (200, "")]
+    assert first.answer == ("disk full " * 500)[:1000]
+    assert second.answer == "thanks"
+    assert {each.id for each in (first, second, last)} == {f"{job.id}.1.e1"}
+    assert {asked.headers["webhook-id"] for asked in receiver.asked} == {f"{job.id}.1.e1"}
+    assert (first.job_id, first.run, first.bytes) == (job.id, 1, len(receiver.asked[0].body))
+    assert await waiting(store) == []
+
+
+async def test_an_answer_that_never_ends_does_not_fail_the_message(
+    store: Store, courier: WebhookSender, receiver: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "ANSWER_PATIENCE", 0.05)
+    receiver.answer = answering(200, b"part", content_length="1000")
+    await endpoint(store, f"{receiver.url}/hook")
+    await completed(store, webhooks=("e1",))
+
+    await turn(courier)
+
+    [attempt] = await list_attempts(store, "e1")
+    assert (attempt.status, attempt.error, attempt.answer) == (200, "", "part")
     assert await waiting(store) == []
 
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 
 import pytest
+from msgspec.structs import replace
 
+from packhorse.background.webhooks import Reply, attempt_of
 from packhorse.core.models import Failure
 from packhorse.settings import Settings
 from packhorse.store.base import Finding, Store
 from packhorse.store.collections.audit import Entry, append
-from packhorse.store.collections.webhooks import Endpoint, add_endpoint
+from packhorse.store.collections.webhooks import (
+    Endpoint,
+    add_endpoint,
+    list_deliveries,
+    record_attempt,
+    settle_delivery,
+    take_deliveries,
+)
+from tests.contract import builders
 from tests.contract.builders import completed, fail, started, submit
 from tests.http.conftest import http, place, store  # noqa: F401  fixtures
 from tests.http.unserved import Http
@@ -124,13 +134,36 @@ async def test_limits_say_what_is_in_force(http: Http) -> None:  # noqa: F811
     assert found["PACKHORSE_TENANT_JOBS"] == "unlimited"
 
 
+async def test_a_webhook_shows_what_was_sent_and_answered_and_sends_it_again(http: Http, store: Store) -> None:  # noqa: F811
+    await add_endpoint(store, Endpoint("e1", "default", "https://hooks.example.org/", store.now()))
+    job = await builders.completed(store, webhooks=("e1",))
+    [sent] = await take_deliveries(store, 10, 60.0)
+    await settle_delivery(store, sent, next_at=None)
+    reply = Reply(500, "HTTP_500", answer="<b>disk full</b>")
+    told = replace(attempt_of(sent.id, "e1", reply, store.now(), store.now() + 0.2, b"{}"), job_id=job.id, run=1)
+    await record_attempt(store, told)
+    path = f"/webhooks/e1/messages/{job.id}/1"
+
+    listed, one = await page(http, "/webhooks/e1"), await page(http, path)
+    again = await http.post(f"{ROOT}{path}/redeliver", headers=SAME_SITE, follow_redirects=False)
+    early = await http.post(f"{ROOT}/webhooks/e1/messages/{job.id}/2/redeliver", headers=SAME_SITE)
+
+    assert "&lt;b&gt;disk full&lt;/b&gt;" in listed
+    assert path in listed
+    assert "job.completed" in one
+    assert "HTTP_500" in one
+    assert (again.status_code, early.status_code) == (303, 422)
+    assert [each.id for each in await list_deliveries(store, "e1")] == [sent.id]
+    assert (await http.get(f"{ROOT}/webhooks/e1/messages/{job.id}/2")).status_code == 404
+
+
 async def test_webhooks_show_what_waits_and_are_removed(http: Http, store: Store) -> None:  # noqa: F811
     empty = await page(http, "/webhooks")
     await add_endpoint(store, Endpoint("e1", "default", "https://hooks.example.org/<a>", store.now()))
 
     assert "No webhooks yet" in empty
     assert rows(await page(http, "/webhooks"))[0][:2] == ["https://hooks.example.org/<a>", "active"]
-    assert "Nothing waits" in await page(http, "/webhooks/e1")
+    assert "Nothing was sent yet" in await page(http, "/webhooks/e1")
     await submit(store, webhooks=("e1",))
     answer = await http.post(f"{ROOT}/webhooks/e1/remove", headers=SAME_SITE, follow_redirects=False)
     assert answer.status_code == 303

@@ -9,29 +9,33 @@ import random
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from packhorse.core import json
 from packhorse.core.models import Job
 from packhorse.core.plan import TERMINAL
-from packhorse.core.webhooks import ENDPOINT_FORGIVE, ENDPOINT_GIVE_UP, Delivery, webhook_delay
+from packhorse.core.webhooks import ENDPOINT_FORGIVE, ENDPOINT_GIVE_UP, NO_JOB, Delivery, webhook_delay
 from packhorse.crashpoints import reach
-from packhorse.errors import CorruptRecord, NoSecretKey, OutboundFailed, SchemaTooNew
+from packhorse.errors import CorruptRecord, NoSecretKey, OutboundFailed, SchemaTooNew, StoreError
 from packhorse.log import log
 from packhorse.outbound.addresses import Allow
-from packhorse.outbound.calls import Outbound, Policy
+from packhorse.outbound.calls import Answer, Outbound, Policy
 from packhorse.outbound.dns import lookup_with
 from packhorse.schemas.jobs import jobs_to_json
 from packhorse.schemas.progress import iso
 from packhorse.settings import Settings, secret_keys
 from packhorse.store.base import Store
 from packhorse.store.collections.webhooks import (
+    Attempt,
     Endpoint,
     WebhookTargets,
     end_endpoint,
+    record_attempt,
     settle_delivery,
     take_deliveries,
 )
@@ -41,6 +45,10 @@ PATIENCE = 15.0
 """Seconds for one request to a receiver, from the connection to the end of the answer."""
 POLICY = Policy(redirects=0, total=PATIENCE, silence=PATIENCE, connect=PATIENCE / 2)
 """No redirects: a message goes only to the address that the user entered."""
+ANSWER = 1000
+"""Bytes of an answer that are kept for people."""
+ANSWER_PATIENCE = 2.0
+"""Seconds for them."""
 LARGEST = 1024**2
 """Bytes of a message. A larger one is sent without the result, which the receiver can fetch."""
 PAGE = 1000
@@ -154,8 +162,10 @@ class WebhookSender:
         if body is None:
             await settle_delivery(self._store, delivery, next_at=None)
             return
-        reply = await post(self._outbound, endpoint, self._secret_key, id=delivery.id, at=self._store.now(), body=body)
+        began = self._store.now()
+        reply = await post(self._outbound, endpoint, self._secret_key, id=delivery.id, at=began, body=body)
         reach("webhook.sent")
+        await self._record(delivery, reply, began, body)
         if reply.status == 410:
             await self._end(endpoint, "It answered 410 (gone).")
         elif await self._fails_for_good(endpoint, reply):
@@ -164,6 +174,15 @@ class WebhookSender:
             await self._later(delivery, reply)
         else:
             await settle_delivery(self._store, delivery, next_at=None)
+
+    async def _record(self, delivery: Delivery, reply: Reply, began: float, body: bytes) -> None:
+        """For people: the delivery does not depend on it."""
+        job_id = "" if delivery.job_id == NO_JOB else delivery.job_id
+        attempt = attempt_of(delivery.id, delivery.endpoint, reply, began, self._store.now(), body)
+        try:
+            await record_attempt(self._store, replace(attempt, job_id=job_id, run=delivery.run))
+        except StoreError as error:
+            log.background_failed(f"webhook {delivery.endpoint}", error)
 
     async def _later(self, delivery: Delivery, reply: Reply) -> None:
         now = self._store.now()
@@ -209,6 +228,13 @@ class Reply(Struct, frozen=True):
     """A stable code; empty if the message was accepted."""
     wait: float = 0.0
     """Seconds that the receiver asks us to wait."""
+    answer: str = ""
+    """The beginning of its body."""
+
+
+def attempt_of(id: str, endpoint: str, reply: Reply, began: float, ended: float, body: bytes) -> Attempt:
+    took = round(max(0.0, ended - began), 3)
+    return Attempt(id, endpoint, began, took, len(body), status=reply.status, error=reply.error, answer=reply.answer)
 
 
 def outbound_for(settings: Settings) -> Outbound:
@@ -224,11 +250,25 @@ async def post(outbound: Outbound, endpoint: Endpoint, secret_key: str, *, id: s
     try:
         with lookup_with(endpoint.tenant):
             async with outbound.call("POST", endpoint.url, headers=headers, body=body) as answer:
-                if answer.is_good:  # its body does not matter
-                    return Reply(answer.status)
-                return Reply(answer.status, f"HTTP_{answer.status}", _retry_after(answer.headers, at))
+                said = await _beginning(answer)
+                if answer.is_good:
+                    return Reply(answer.status, answer=said)
+                return Reply(answer.status, f"HTTP_{answer.status}", _retry_after(answer.headers, at), said)
     except OutboundFailed as error:
         return Reply(error=error.code)
+
+
+async def _beginning(answer: Answer) -> str:
+    """Of the body, for people. The status says whether it was accepted, so nothing here fails."""
+    found = b""
+    with suppress(OutboundFailed, TimeoutError):
+        async with asyncio.timeout(ANSWER_PATIENCE):
+            async with aclosing(answer.pieces()) as pieces:
+                async for piece in pieces:
+                    found += piece
+                    if len(found) >= ANSWER:
+                        break
+    return found[:ANSWER].decode(errors="replace").replace("\0", "\ufffd")
 
 
 async def build_message(store: Store, delivery: Delivery) -> bytes | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from urllib.parse import urljoin
 
@@ -116,7 +116,7 @@ class Answer:
         if not self.is_good:
             raise OutboundFailed(code=f"HTTP_{self.status}", host=self.host, reason=f"it answered {self.status}")
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    async def pieces(self) -> AsyncGenerator[bytes]:
         """The decompressed body. Raises OutboundFailed as soon as it exceeds the limit."""
         said = self.headers.get("content-length", "")
         came, made = 0, 0

@@ -98,17 +98,24 @@ async def try_webhook(
 
 async def send_test(services: HttpServices, caller: Caller, webhook_id: str) -> schemas.TrialDocument:
     endpoint = await find_webhook(services, caller, webhook_id)
-    now = services.store.now()
-    reply = await webhooks.post(
-        services.outbound,
-        endpoint,
-        services.settings.secret_key,
-        id=f"test.{secrets.token_hex(8)}.{endpoint.id}",
-        at=now,
-        body=webhooks.trial_message(endpoint, now),
-    )
+    store, now = services.store, services.store.now()
+    id, body = f"test.{secrets.token_hex(8)}.{endpoint.id}", webhooks.trial_message(endpoint, now)
+    reply = await webhooks.post(services.outbound, endpoint, services.settings.secret_key, id=id, at=now, body=body)
+    await collection.record_attempt(store, webhooks.attempt_of(id, endpoint.id, reply, now, store.now(), body))
     services.audit.tell("webhook.tested", caller, webhook_id=endpoint.id, status=reply.status)
     return {"delivered": not reply.error, "status": reply.status, "error": reply.error}
+
+
+async def redeliver(services: HttpServices, caller: Caller, webhook_id: str, job_id: str, run: int) -> None:
+    """Send the message about a run again. Raises JobNotFound, and InvalidInput for a run that has not ended."""
+    endpoint = await find_webhook(services, caller, webhook_id)
+    if endpoint.ended_at is not None:
+        raise InvalidInput("This webhook has ended.", field="webhook_id")
+    job = await services.job(caller, job_id)
+    if not 1 <= run <= job.run or (run == job.run and not job.status.is_terminal):
+        raise InvalidInput(f"Run {run} has not ended.", field="run")
+    await collection.redeliver(services.store, job.id, run, endpoint.id)
+    services.audit.tell("webhook.redelivered", caller, job_id=job.id, webhook_id=endpoint.id)
 
 
 async def find_webhook(services: HttpServices, caller: Caller, webhook_id: str) -> Endpoint:

@@ -1,5 +1,8 @@
 """Webhooks: the addresses that get a message when a job has ended, and the outbox of what waits to be sent.
 
+What was sent, and what the receiver answered, is a log for each endpoint. It has nothing of the message itself, which
+would outlive its job.
+
 An open endpoint has a record of its own (`OPEN_ENDPOINT`) that every delivery needs. Ending an endpoint drops it first,
 so nothing is added behind the clearing of its deliveries.
 """
@@ -15,8 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from packhorse.core import json
-from packhorse.core.records import Drop, IndexEntry, Put, Record, time_place
-from packhorse.core.webhooks import DELIVERY, OPEN_ENDPOINT, Delivery, put_delivery
+from packhorse.core.records import Drop, IndexEntry, LogEntry, Put, Record, time_place
+from packhorse.core.webhooks import DAY, DELIVERY, OPEN_ENDPOINT, Delivery, job_delivery, put_delivery
 from packhorse.errors import Conflict, JobNotFound
 from packhorse.store.base import Records, Store
 from packhorse.store.collections.base import AFTER_ALL, readable, readable_page
@@ -24,6 +27,10 @@ from packhorse.store.collections.base import AFTER_ALL, readable, readable_page
 ENDPOINT = "endpoint"
 FRESH = 1.0
 """Seconds for which webhooks are cached. A job that is submitted sooner after a webhook was created may miss it."""
+ATTEMPTS = "webhook_attempts"
+"""A log, with the endpoint as the topic."""
+ATTEMPTS_KEPT = 200  # about so many of each endpoint
+ATTEMPTS_AGE = 30 * DAY  # seconds after which one is dropped when the next is added
 PAGE = 500
 
 
@@ -38,6 +45,48 @@ class Endpoint(Struct, frozen=True, omit_defaults=True):
     ended_at: float | None = None
     reason: str = ""
     """Why it has ended."""
+
+
+class Attempt(Struct, frozen=True, omit_defaults=True):
+    """One request to a receiver, and its answer."""
+
+    id: str
+    """Of the message: its ``webhook-id`` header."""
+    endpoint: str
+    at: float
+    seconds: float
+    bytes: int
+    job_id: str = ""
+    """Empty for a test."""
+    run: int = 0
+    status: int | None = None
+    error: str = ""
+    answer: str = ""
+    """The beginning of what it answered."""
+
+
+async def record_attempt(store: Records, attempt: Attempt) -> None:
+    entry = LogEntry(json.encode(attempt), attempt.endpoint, at=attempt.at)
+    await store.append(ATTEMPTS, [entry], keep=ATTEMPTS_KEPT, since=max(0.0, attempt.at - ATTEMPTS_AGE))
+
+
+async def list_attempts(store: Records, endpoint_id: str, limit: int = 50) -> list[Attempt]:
+    """Newest first; without what cannot be read."""
+    return await readable_page(
+        lambda most: store.tail(ATTEMPTS, topic=endpoint_id, limit=most),
+        limit,
+        lambda each: json.record(each.body, Attempt),
+    )
+
+
+async def redeliver(store: Records, job_id: str, run: int, endpoint_id: str) -> None:
+    """Send the message about a run again, or, if it still waits for its next attempt, now. It keeps its id."""
+    wanted = job_delivery(job_id, run, endpoint_id, store.now())
+    await post_deliveries(store, [wanted])
+    [found] = await store.fetch(DELIVERY, [wanted.id])
+    if found is not None:
+        waiting = _delivery(found)
+        await settle_delivery(store, waiting, next_at=store.now(), error=waiting.error)
 
 
 async def add_endpoint(store: Records, endpoint: Endpoint) -> None:

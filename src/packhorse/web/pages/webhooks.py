@@ -1,18 +1,29 @@
-"""``/webhooks``: where messages about ended jobs go, what waits to be delivered, and a test of each address."""
+"""``/webhooks``: where messages about ended jobs go, what was sent, answered and still waits, and a test."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath
 
-from packhorse.errors import PackhorseError
+from packhorse.background.webhooks import build_message
+from packhorse.core.webhooks import job_delivery
+from packhorse.errors import NotFound, PackhorseError
 from packhorse.http.routes import webhooks as use_cases
+from packhorse.schemas.progress import iso
 from packhorse.schemas.webhooks import delivery_to_json, webhook_to_json
-from packhorse.store.collections.webhooks import list_deliveries, list_endpoints
+from packhorse.store.collections.webhooks import (
+    ATTEMPTS_KEPT,
+    Attempt,
+    list_attempts,
+    list_deliveries,
+    list_endpoints,
+)
 from packhorse.web.forms import form
 from packhorse.web.render import Page, redirect, render_page, sentence, services_and_caller
+from packhorse.web.widgets.job import readable
 
 DELIVERIES = 50
 
@@ -50,6 +61,50 @@ async def remove(request: Page, webhook_id: FromPath[str]) -> Response[bytes]:
     return redirect(request, "/webhooks", said="The webhook was removed.")
 
 
+@get("/webhooks/{webhook_id:str}/messages/{job_id:str}/{run:int}", scope="admin", include_in_schema=False)
+async def message(
+    request: Page, webhook_id: FromPath[str], job_id: FromPath[str], run: FromPath[int]
+) -> Response[bytes]:
+    """One message: what is sent, and each answer to it."""
+    services, caller = services_and_caller(request)
+    endpoint = await use_cases.find_webhook(services, caller, webhook_id)
+    job = await services.job(caller, job_id)
+    found = job_delivery(job.id, run, endpoint.id, job.completed_at or job.updated_at)
+    has_ended = 1 <= run < job.run or (run == job.run and job.status.is_terminal)
+    body = await build_message(services.store, found) if has_ended else None
+    if body is None:
+        raise NotFound(path=request.url.path)
+    attempts = await list_attempts(services.store, webhook_id, ATTEMPTS_KEPT)
+    return render_page(
+        request,
+        "webhook_message.html",
+        webhook=webhook_to_json(endpoint),
+        job=job,
+        run=run,
+        id=found.id,
+        body=readable(msgspec.json.decode(body)),
+        size=len(body),
+        attempts=[_attempt(each) for each in attempts if each.id == found.id],
+    )
+
+
+@post(
+    "/webhooks/{webhook_id:str}/messages/{job_id:str}/{run:int}/redeliver",
+    scope="admin",
+    include_in_schema=False,
+    status_code=303,
+)
+async def redeliver(
+    request: Page, webhook_id: FromPath[str], job_id: FromPath[str], run: FromPath[int]
+) -> Response[bytes]:
+    await use_cases.redeliver(*services_and_caller(request), webhook_id, job_id, run)
+    return redirect(request, f"/webhooks/{webhook_id}", said="The message is sent again within a few seconds.")
+
+
+def _attempt(found: Attempt) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(found), "at": iso(found.at), "is_test": not found.job_id}
+
+
 async def _shown(
     request: Page, *, made: Any = None, typed: str = "", mistake: PackhorseError | None = None
 ) -> Response[bytes]:
@@ -75,8 +130,9 @@ async def _one(request: Page, webhook_id: str, *, trial: Any = None) -> Response
         "webhook.html",
         webhook=webhook_to_json(endpoint),
         deliveries=[delivery_to_json(each) for each in waiting],
+        attempts=[_attempt(each) for each in await list_attempts(services.store, webhook_id, DELIVERIES)],
         trial=trial,
     )
 
 
-ROUTES = [webhooks, add, webhook, test, remove]
+ROUTES = [webhooks, add, webhook, test, remove, message, redeliver]
