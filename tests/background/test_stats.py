@@ -56,6 +56,23 @@ async def test_a_job_is_counted_when_its_run_ends_through_the_door(store: Store,
     assert sum(found.values()) == 4
 
 
+async def test_a_run_is_compared_with_the_estimate_of_the_runs_before(store: Store, clock: Clock) -> None:
+    stats = StatsCounter(store)
+    transact = Transactor(store, stats.run_ended)
+
+    async def run(seconds: float) -> None:
+        claimed = await started(store)
+        clock.forward(seconds)
+        await transact(claimed.job.id, finishing(store, claimed))
+        await stats.tick()
+
+    for seconds in (10.0, 9.0, 300.0):  # the first has none before it
+        await run(seconds)
+
+    found = await counted(store, QUARTER, "")
+    assert (found["estimate:kept"], found["estimate:missed"]) == (1, 1)
+
+
 async def test_a_step_that_ends_nothing_is_not_counted(store: Store) -> None:
     ended: list[Job] = []
     transact = Transactor(store, ended.append)

@@ -124,7 +124,8 @@ async def acme(http: Http, store: Store) -> Acme:
     session_id = (await http.post("sessions", headers=bearer(text))).json()["session_id"]
     order = (await http.post("failures/retry", json={"pipeline": "none"}, headers=bearer(text))).json()["order"]
     names = {
-        "job_id": job_id, "run": "1", "key_id": mine.id, "webhook_id": webhook_id, "name": "add/out.txt", "queue": "default",
+        "job_id": job_id, "run": "1", "key_id": mine.id, "webhook_id": webhook_id, "name": "add/out.txt",
+        "queue": "default",
         "schedule_id": "nightly", "version": "1",
         "failure_id": id_of(failed), "fingerprint": (await only_group(store, tenant)).fingerprint,
         "order_id": order["order_id"], "session_id": session_id,

@@ -20,6 +20,7 @@ from packhorse.store.collections.webhooks import (
     settle_delivery,
     take_deliveries,
 )
+from packhorse.store.counters import MINUTE, Tally
 from tests.contract import builders
 from tests.contract.builders import completed, fail, started, submit
 from tests.http.conftest import http, place, store  # noqa: F401  fixtures
@@ -132,6 +133,31 @@ async def test_limits_say_what_is_in_force(http: Http) -> None:  # noqa: F811
     assert found["PACKHORSE_API_LIMIT"] == f"{Settings().api_limit:,}"
     assert found["PACKHORSE_FILE_LIMIT"] == "2.0 GiB"
     assert found["PACKHORSE_TENANT_JOBS"] == "unlimited"
+
+
+async def test_after_the_first_job_the_overview_suggests_what_is_next(http: Http, store: Store) -> None:  # noqa: F811
+    job = await completed(store, user="ann")
+
+    first = await page(http, "/")
+    for _ in range(3):
+        await completed(store, user="ann")
+    later = await page(http, "/")
+
+    assert "Next steps" in first
+    assert f"/jobs/{job.id}#copy-title" in first
+    assert "/schedules/new" in first
+    assert "Next steps" not in later
+
+
+async def test_the_overview_says_how_many_estimates_were_kept(http: Http, store: Store) -> None:  # noqa: F811
+    step = int(store.now()) // MINUTE * MINUTE
+    counts = {"estimate:kept": 19, "estimate:missed": 1}
+    await store.tally({Tally(MINUTE, step, "convert", "", name): count for name, count in counts.items()})
+    http.app.state.services.activity.forget()
+
+    shown = await page(http, "/")
+
+    assert "<strong>95 %</strong> of 20 jobs" in shown
 
 
 async def test_a_webhook_shows_what_was_sent_and_answered_and_sends_it_again(http: Http, store: Store) -> None:  # noqa: F811

@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from math import inf
 
 from packhorse.core.models import Job
 from packhorse.core.plan import Status
 from packhorse.errors import StoreError, UnknownOutcome
-from packhorse.jobs.explain import STAGES
+from packhorse.jobs.explain import STAGES, Past, past_durations, promised_seconds
 from packhorse.jobs.stats import queue_stats
 from packhorse.store.base import Claim, Store
 from packhorse.store.collections.queues import Reading, add_reading, list_readings
@@ -21,6 +22,12 @@ from packhorse.store.counters import LAST_BUCKET, MINUTE, QUARTER, Tally, durati
 
 PERIOD = 3.0
 """Seconds between writes, and of counts that a killed process loses."""
+PAST_FRESH = 60.0
+"""Seconds for which the times of earlier runs are used again, to judge estimates by them."""
+JUDGED = 50
+"""Pipelines whose estimates this process judges."""
+ESTIMATES = {True: "estimate:kept", False: "estimate:missed"}
+"""Whether a run took no longer than the longer time of its estimate."""
 MOST = 10_000
 """Counts kept while the store is away. Further keys are not counted."""
 
@@ -36,6 +43,8 @@ class StatsCounter:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._counts: dict[Key, int] = {}
+        self._past: dict[str, tuple[Past, float]] = {}
+        """Of pipelines whose jobs end here, and when it was read. A run is judged by what was known before it ended."""
 
     def attempt_started(self, claim: Claim, queue: str) -> None:
         """Count how long its task had been ready."""
@@ -63,6 +72,20 @@ class StatsCounter:
         if job.status is Status.COMPLETED:
             for stage, took in _stage_times(job):
                 self._add(minute, pipeline, STAGES, f"{stage}:{duration_bucket(took)}")
+            self._judge_estimate(job, minute)
+
+    def _judge_estimate(self, job: Job, minute: int) -> None:
+        """Of first runs: a retry keeps what has completed."""
+        pipeline = job.plan.pipeline
+        past, _ = self._past.get(pipeline, (None, 0.0))
+        if past is None and len(self._past) < JUDGED:
+            self._past[pipeline] = {}, -inf
+        if not past or job.run > 1 or job.started_at is None or job.completed_at is None:
+            return
+        most = promised_seconds(job, past, job.started_at)
+        if most is not None:
+            took = job.completed_at - job.started_at
+            self._add(minute, pipeline, "", ESTIMATES[duration_bucket(took) <= duration_bucket(most)])
 
     def _add(self, *key: *Key) -> None:
         count = self._counts.get(key, 0)
@@ -71,6 +94,9 @@ class StatsCounter:
 
     async def tick(self) -> float:
         await self.flush()
+        now = self._store.now()
+        for pipeline in [name for name, (_, at) in self._past.items() if now - at >= PAST_FRESH]:
+            self._past[pipeline] = await past_durations(self._store, pipeline), now
         return PERIOD
 
     async def flush(self) -> None:

@@ -247,6 +247,14 @@ def estimate_stages(job: Job, stages: Mapping[str, Standing], past: Past, now: f
     return Estimate(seconds, most, runs, left)
 
 
+def promised_seconds(job: Job, past: Past, now: float) -> float | None:
+    """The longer time of the estimate for this run as it started; None if there was none."""
+    ran = {name: any(task.started_at for task in job.tasks_of_run(name)) for name in job.plan.index}
+    stages = {name: Standing(TaskStatus.PENDING, not is_needed, 0.0) for name, is_needed in ran.items()}
+    left = {name: _left(each, past.get(name, Counter()), now).most for name, each in stages.items()}
+    return _longest_way(job, stages, left, now)
+
+
 def _longest_way(
     job: Job, stages: Mapping[str, Standing], left: Mapping[str, float | None], now: float
 ) -> float | None:

@@ -50,6 +50,8 @@ class Overview(Struct, frozen=True):
     running: Sequence[JobRow]
     recent: Sequence[JobRow]
     """The newest jobs that do not run."""
+    estimates: Counter[str]
+    """How many runs of the window ended within the estimate (kept), and how many did not (missed)."""
 
 
 async def overview(services: Services, caller: Caller, window: str, queue: str, *, jobs: int) -> Overview:
@@ -77,6 +79,7 @@ async def overview(services: Services, caller: Caller, window: str, queue: str, 
         [each for each in open_groups if caller.sees_pipeline(each["pipeline"])],
         running,
         recent,
+        found.figures.estimates,
     )
 
 

@@ -38,6 +38,8 @@ class Figures(Struct):
     outcomes: Counter[str] = field(default_factory=Counter)
     wait: Counter[int] = field(default_factory=Counter)
     run: Counter[int] = field(default_factory=Counter)
+    estimates: Counter[str] = field(default_factory=Counter)
+    """First runs that took no longer than the longer time of their estimate (kept), and that did (missed)."""
 
     def add(self, tally: Tally, count: int) -> None:
         what, is_bucket, number = tally.name.partition(":")
@@ -47,6 +49,8 @@ class Figures(Struct):
             self.wait[int(number)] += count
         elif what == "run":
             self.run[int(number)] += count
+        elif what == "estimate":
+            self.estimates[number] += count
 
 
 class Point(Struct):

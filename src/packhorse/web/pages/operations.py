@@ -25,6 +25,7 @@ OUTCOMES = ("completed", "failed", "cancelled")
 WINDOWS = {"5m": "5 min", "15m": "15 min", "1h": "1 hour", "6h": "6 hours", "24h": "1 day", "72h": "3 days"}
 SHARES = ("p50", "p95")
 SHOWN = 8  # running jobs, and others
+FEW = 2  # jobs up to which the overview suggests what to do next
 
 Window = Annotated[str, QueryParameter(description="How far back the plots go.")]
 Queue = Annotated[str, QueryParameter(description="Of which queue; of all if empty.")]
@@ -36,7 +37,8 @@ async def overview(request: Page, window: Window = "1h", queue: Queue = "") -> R
     if not caller.is_operator:
         return redirect(request, "/jobs")
     found = await operations.overview(services, caller, window, queue, jobs=SHOWN)
-    has_jobs = found.running or found.recent
+    rows = [job_row(each) for each in (*found.running, *found.recent)]
+    has_jobs = bool(rows)
     return render_page(
         request,
         "overview.html",
@@ -55,6 +57,8 @@ async def overview(request: Page, window: Window = "1h", queue: Queue = "") -> R
         pipelines=[] if has_jobs else await services.catalog.all(caller.app),
         points=found.series,
         charts=_charts(found.series),
+        estimates=found.estimates,
+        first=rows[0] if 0 < len(rows) <= FEW else None,
     )
 
 
