@@ -12,6 +12,7 @@ from lab.loop import Machine
 from lab.model_store import Held, Key
 from packhorse.core import changes, error_codes
 from packhorse.core.changes import Change
+from packhorse.core.limits import uses_of
 from packhorse.core.models import Event, Job, TaskId
 from packhorse.core.plan import Status
 
@@ -64,6 +65,10 @@ class Ledger:
         """The worker of each token."""
         self.unknown: dict[str, float] = {}
         """Tokens of which their worker was not told, and since when the store has them."""
+        self.holds: dict[str, set[Key]] = {}
+        """The tasks that are counted under each key of a limit."""
+        self.begun: dict[str, list[float]] = {}
+        """When tasks started that a rate counts, by the server's time."""
         self.attempts: Counter[Attempt] = Counter()
         self.firings: dict[tuple[str, float], str] = {}
         self.erased: set[str] = set()
@@ -88,6 +93,11 @@ class Ledger:
         self.events = {job_id: list(found) for job_id, found in events.items()}
         self.tokens = dict(leases)
         self.granted |= {token: key for key, token in leases.items()}
+        self.holds.clear()
+        for job_id, task in leases:
+            for use in uses_of(jobs[job_id], task) if job_id in jobs else ():
+                self.holds.setdefault(use.key, set()).add((job_id, task))
+        self.begun.clear()
         self.attempts.clear()
         self.ended = Counter((job.id, job.run) for job in jobs.values() if job.status.is_terminal)
         self.acknowledged = {job_id: at for job_id, at in self.acknowledged.items() if job_id in jobs}
@@ -109,6 +119,8 @@ class Ledger:
             match effect:
                 case changes.EndLease(task):
                     self._end_lease(change, task, now, leases.get((job.id, task)))
+                    for held in self.holds.values():
+                        held.discard((job.id, task))
                 case changes.KeepResult(task, result):
                     token = "" if change.before is None else (change.before.task(task) or _NONE).token
                     for made in result.artifacts:
@@ -118,6 +130,7 @@ class Ledger:
         for effect in change.effects:
             if isinstance(effect, changes.Grant):
                 self._grant(job, effect)
+                self._check_limits(job, effect, now)
         self._check_slot(job, slots, lines)
         if before is None and job.firing is not None:
             tick = (job.firing.schedule, job.firing.tick)
@@ -201,6 +214,18 @@ class Ledger:
             "I10",
             f"{job.id}: {effect.task} starts after the cancel of run {job.run} was acknowledged",
         )
+
+    def _check_limits(self, job: Job, effect: changes.Grant, now: float) -> None:
+        for use in effect.limits:
+            if use.window:
+                begun = self.begun[use.key] = [min(at, now) for at in self.begun.get(use.key, [])]
+                used = sum(at >= now - use.window for at in begun)
+                begun.append(now)
+            else:
+                held = self.holds.setdefault(use.key, set())
+                used = len(held)
+                held.add((job.id, effect.task))
+            self.expect(used < use.most, "I15", f"{job.id}: {effect.task} starts although {use.key} has {used}")
 
     def _check_slot(self, job: Job, slots: Mapping[str, str], lines: Lines) -> None:
         if job.slot is None:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from lab.loop import Loop, Machine
 from packhorse.core import json
+from packhorse.core.limits import Fair, Limit
 from packhorse.core.plan import TERMINAL, Backoff, Definition, Need, Plan, StagePlan, Tolerance, fingerprint
 from packhorse.core.schedules import Declared, Terms
 from packhorse.worker.child import messages
@@ -55,6 +56,13 @@ def _needs(stage: str) -> Need:
     return Need(stage, stage, "needs")
 
 
+LIMITS = (
+    Limit("limited.page.user", "user", 2),
+    Limit("limited.page.tenant.per_second", "tenant", 3, 1.0),
+    Limit("shared", "", 3),
+)
+
+
 PLANS = {
     plan.pipeline: plan
     for plan in (
@@ -89,10 +97,15 @@ PLANS = {
             on_conflict="queue",
         ),
         _plan("latest", _stage("only", pipeline="latest"), slot="latest", on_conflict="replace"),
+        _plan(
+            "limited",
+            _stage("split", pipeline="limited", fair=Fair("user")),
+            _stage("page", Need("split", "split", "each"), pipeline="limited", limits=LIMITS, fair=Fair("user")),
+        ),
         _plan("nightly", _stage("only", pipeline="nightly", retries=1)),
     )
 }
-SUBMITTED = ("single", "chain", "fan", "scan", "pair", "latest")
+SUBMITTED = ("single", "chain", "fan", "scan", "pair", "latest", "limited")
 SCHEDULE = "every-minute"
 
 
