@@ -180,6 +180,7 @@ async def test_a_task_with_a_share_is_ready(store: Store) -> None:
     await submit_for(store, FAIR, ["ann", "bob"])
 
     assert await store.ready({"default": KINDS}) == {"default": 2}
+    assert len(await store.heads({"default": ["only"]})) > 0
 
 
 # aging

@@ -13,12 +13,13 @@ from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job
 from packhorse.errors import Conflict
-from packhorse.store.base import Claim, Store
+from packhorse.store.base import Claim, Store, is_own_work
 from tests.contract.builders import (
     BROKEN,
     LEASE,
     ONE,
     ONLY,
+    RESULT,
     cancel,
     claim,
     claim_one,
@@ -38,6 +39,7 @@ from tests.contract.builders import (
     stage,
     start_of,
     started,
+    submission,
     submit,
     submit_many,
 )
@@ -232,6 +234,25 @@ async def test_each_end_wakes_one(store: Store) -> None:
     await finish(store, first[2])
     assert len(await claim(store)) == 2
     assert await used(store) == (3, 0)
+
+
+async def test_other_workers_hear_that_there_is_room(store: Store, other: Store) -> None:
+    await submit_many(store, 2, ONCE)
+    first = await claim_one(store)
+    assert await claim(other) == []
+    mark = await other.wait_for_change(None, 0, is_working=True)
+
+    await finish(store, first)
+
+    assert await other.wait_for_change(mark, 20.0, is_working=True) != mark
+
+
+def test_the_end_of_a_task_with_limits_is_not_its_workers_own_matter() -> None:
+    job = start_of(ONLY, "t", 1.0)(submission(ONCE, now=1.0).after).after
+    free = start_of(ONLY, "t", 1.0)(submission(ONE, now=1.0).after).after
+
+    assert not is_own_work(lifecycle.finish(job, ONLY, token="t", result=RESULT, now=2.0))
+    assert is_own_work(lifecycle.finish(free, ONLY, token="t", result=RESULT, now=2.0))
 
 
 async def test_the_most_urgent_is_woken(store: Store) -> None:

@@ -21,6 +21,7 @@ from packhorse.core.plan import Status
 from packhorse.errors import StoreUnavailable
 from packhorse.store import counters, sql_files
 from packhorse.store.counters import Buckets, Charge, Counts, Head, Spent, Tally
+from packhorse.store.sqlite import limits
 from packhorse.store.sqlite.commit import usage
 from packhorse.store.sqlite.connection import Session, connect
 from packhorse.store.sqlite.session import Handle, Writer, read, write
@@ -157,6 +158,8 @@ class Statistics(Handle):
 
 
 def _heads(db: Session, queue: str, kind: str) -> Iterator[Head]:
+    for job_id, task in limits.first_turns(db, queue, kind, counters.MOST_RANKS):
+        yield Head(queue, job_id, task)
     above = -(2**62)
     for _ in range(counters.MOST_RANKS):
         row = db.execute(TALLIES.head, (queue, kind, above)).fetchone()

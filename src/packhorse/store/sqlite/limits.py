@@ -7,6 +7,7 @@ one step. `lanes` and `waiting` are two things: with a key, what is parked under
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from packhorse.core import changes, json
@@ -227,6 +228,15 @@ def is_used(db: Session) -> bool:
 
 def count_turns(db: Session, queue: str, kind: str, limit: int) -> int:
     return int(db.row(SQL.count_next, (queue, kind, limit))[0])
+
+
+def first_turns(db: Session, queue: str, kind: str, limit: int) -> Iterator[tuple[str, TaskId]]:
+    """The first tasks of the shares that are next."""
+    lanes: list[Any] = list(islice(db.execute(SQL.lanes, (*TURNS, queue, kind)), limit))
+    for _, share in lanes:
+        for row in db.execute(SQL.first_waiting, (*TURNS, queue, kind, share, 1)):
+            _, job_id, stage, element, _ = row
+            yield job_id, TaskId(stage, element)
 
 
 def priority_rank(entry: Entry) -> int:
