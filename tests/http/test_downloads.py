@@ -151,15 +151,15 @@ def test_a_reader_that_dawdles_is_cut_when_its_time_is_over(house: Open) -> None
 def test_a_permit_ends_by_itself_when_its_server_is_killed(house: Open) -> None:
     here = house(downloads_at_once=2, download_timeout=8)
     first, second = here.serve(), here.serve()
-    job = here.job({"a.bin": bytes(LARGE)})
+    job, small = here.job({"a.bin": bytes(LARGE)}), here.job({"a.bin": SMALL})
     assert [here.reader(first, job).status for _ in range(2)] == [200, 200]
-    assert fetched(second, job).status_code == 429
+    assert fetched(second, small).status_code == 429
 
     first.signal(signal.SIGKILL)
     first.ended()
 
     until_quiet(here)
-    assert fetched(second, job).status_code == 200
+    assert fetched(second, small).status_code == 200
 
 
 def test_a_stopped_server_gives_back_what_it_had_not_sent(house: Open) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,7 +59,7 @@ def test_the_end_of_a_long_line_is_no_line_of_its_own(size: int) -> None:
 @pytest.mark.parametrize("writes", [[LONG, "\n", "next", "\n", "\n"], [f"{LONG}\nnext\n\n"], [LONG, "\nnext\n\n"]])
 def test_the_same_holds_where_stages_share_a_process(writes: list[str]) -> None:
     ear = Ear()
-    output = serve_async._Attributed(cast(Any, ear), cast(Any, None))
+    output = serve_async._Attributed(cast(Any, ear), io.StringIO())
     token = serve_async._running.set(RUN)
 
     try:
@@ -74,7 +75,7 @@ def test_the_same_holds_where_stages_share_a_process(writes: list[str]) -> None:
 
 def test_lines_of_one_write_share_messages_where_stages_share_a_process() -> None:
     ear = Ear()
-    output = serve_async._Attributed(cast(Any, ear), cast(Any, None))
+    output = serve_async._Attributed(cast(Any, ear), io.StringIO())
     token = serve_async._running.set(RUN)
 
     try:
@@ -102,7 +103,7 @@ def test_a_line_is_not_cut_within_a_secret(at: int) -> None:
 @pytest.mark.parametrize("at", range(len(SECRET) + 1))
 def test_nor_is_it_where_stages_share_a_process(at: int) -> None:
     ear = Ear()
-    output = serve_async._Attributed(cast(Any, ear), cast(Any, None))
+    output = serve_async._Attributed(cast(Any, ear), io.StringIO())
     token = serve_async._running.set(RUN)
 
     try:

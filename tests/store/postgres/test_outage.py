@@ -261,15 +261,16 @@ async def test_a_change_whose_acknowledgement_was_lost_is_found_as_made(server: 
 
 
 async def test_who_falls_silent_in_a_transaction_does_not_keep_its_rows_from_others_for_ever(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    url: str,
 ) -> None:
-    monkeypatch.setitem(connection.SILENT, "idle_in_transaction_session_timeout", "200ms")
     stopped, other = await PostgresStore.open(url), await PostgresStore.open(url)
     claimed, renewed = await started(other), list[Renewal]()
 
     async def falls_silent() -> None:
         async with stopped._connections.transaction() as session:
             assert len(await session.fetch("SELECT FROM @leases FOR UPDATE")) == 1
+            assert await session.value("SHOW idle_in_transaction_session_timeout") == f"{connection.PATIENCE:.0f}s"
+            await session.connection.execute("SET LOCAL idle_in_transaction_session_timeout = '200ms'")
             renewed.append(await asyncio.wait_for(other.renew([lease_of(claimed)], LEASE), LIMIT))
 
     with pytest.raises((StoreUnavailable, UnknownOutcome), match=r"idle-in-transaction|connection|commit"):
