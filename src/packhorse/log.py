@@ -168,7 +168,7 @@ class Log:
         _say(INFO, "worker_stopped", "worker stopped")
 
     def app_broken(self, message: str) -> None:
-        sentence = "THE APP CANNOT BE LOADED ANY MORE. New stages wait until it can: {reason}"
+        sentence = "the app cannot be loaded; new stages wait until it can be: {reason}"
         _say(ERROR, "app_broken", sentence, reason=message)
 
     def no_process(self, message: str) -> None:

@@ -205,7 +205,7 @@ def test_a_broken_save_fails_no_job_even_when_its_process_has_gone(tmp_path: Pat
         dev.client.wait(first, LONGEST)
 
         second = dev.client.submit("greet", {"name": "ann"}, user="ann")["job_id"]
-        until(lambda: dev.said("THE APP CANNOT BE LOADED ANY MORE"))
+        until(lambda: dev.said("the app cannot be loaded; new stages wait"))
         dev.app.write_text(dev.app.read_text().replace("oops(", ""))
         job = dev.client.wait(second, LONGEST)
 

@@ -144,8 +144,8 @@ def _workers(cards: Sequence[WorkerCard], now: float, lease: float) -> Iterator[
 def _isolation(live: Iterable[WorkerCard], now: float) -> Iterator[Finding]:
     """Not bad: what stages need depends on who writes them."""
     for card in live:
-        missing = [f"no {name}: {how}" for name, how in workers.ISOLATION.items() if name not in card.isolation]
-        meaning = "; ".join(missing) or "stages have everything that packhorse offers"
+        missing = [f"{name} ({how})" for name, how in workers.ISOLATION.items() if name not in card.isolation]
+        meaning = f"not active: {', '.join(missing)}" if missing else "all protections are active"
         value = ", ".join(card.isolation) or "none"
         yield Finding(f"isolation of stages on {card.id}", True, value, meaning, "workers", now)
 
@@ -156,7 +156,7 @@ def _lost_workers(cards: Iterable[WorkerCard], lost: Iterable[Lost]) -> Iterator
     for each in lost:
         if each.id not in there:
             stages = counted(each.tasks, "running stage was", "running stages were")
-            meaning = f"it ran on {each.host}; {stages} returned to the queue; worker {each.by} noticed it"
+            meaning = f"it ran on {each.host}; {stages} returned to the queue by worker {each.by}"
             yield Finding(f"lost worker {each.id}", True, "gone", meaning, "lost workers")
 
 

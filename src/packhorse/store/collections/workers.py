@@ -49,9 +49,9 @@ class Machine(Struct, frozen=True):
 
 
 ISOLATION = {
-    "memory limit per process": "it needs Linux",
-    "memory limit per process tree": "it needs a cgroup that the worker may divide, as with Delegate=yes under systemd",
-    "hidden settings": "it needs Linux, and a worker started as packhorse worker",
+    "memory limit per process": "needs Linux",
+    "memory limit per process tree": "needs a cgroup that the worker can divide: Delegate=yes under systemd",
+    "hidden settings": "needs Linux, and a worker started as packhorse worker",
     "user of their own": "set PACKHORSE_STAGE_USER",
     "process per tenant or job": "set PACKHORSE_PROCESS_PER",
 }

@@ -35,15 +35,15 @@ INDEX = re.compile(r"CREATE\s+(?:UNIQUE\s+)?INDEX\s+CONCURRENTLY\s+IF\s+NOT\s+EX
 OLDEST = 14
 DRIFT = 1.0
 """Seconds that this machine's clock may differ from the server's before somebody should know."""
-CLOCKS = "the server's, against this machine's: deadlines go by the server's, files and logs by this one's"
+CLOCKS = "difference between the clocks of server and machine: deadlines use the server's, logs this machine's"
 TOO_OLD = f"older than {OLDEST} is not supported"
 SAFE = ("on", "remote_apply", "remote_write", "local")
 """What `synchronous_commit` may be."""
 UNSAFE = "off: a job whose submit was acknowledged may be lost when the server crashes"
 SWITCHES = {
     "fsync": "on: a job survives a power cut",
-    "full_page_writes": "off: a power cut may tear a page, unless the disk cannot",
-    "autovacuum": "off: the queue grows slower with every job that went through it",
+    "full_page_writes": "off: a power cut can damage a page, unless the disk writes pages atomically",
+    "autovacuum": "off: every finished job makes the queue slower",
 }
 """Settings that should be on, each with what it means."""
 

@@ -34,18 +34,18 @@ OLDEST = (7, 0)
 AHEAD = 1.0
 """Seconds by which the clocks may differ before somebody should look."""
 MEANINGS = {
-    "server version": "older than 7.0 does not refuse a script before it has half run",
+    "server version": "versions before 7.0 can stop a script halfway",
     "append-only file": "without it, a restart loses all jobs since the last snapshot",
-    "appendfsync": "ask who runs it: only `always` survives a power cut",
-    "last write of the file": "after a failed one the server refuses new jobs: is the disk full?",
-    "maxmemory-policy": "any other policy deletes jobs when memory runs short",
+    "appendfsync": "not readable here; ask the operator: jobs survive a power cut only with `always`",
+    "last write of the file": "after a failed write the server refuses new jobs: check whether the disk is full",
+    "maxmemory-policy": "any other policy than noeviction deletes jobs when memory runs short",
     "prefix": "all keys are in the slot of this prefix: one server of the cluster holds this deployment",
-    "clock": "the server's clock counts; a difference only makes times look odd",
+    "clock": "packhorse uses the server's clock; with a difference, times look wrong on this machine",
 }
 SYNCS = {
     "always": "an acknowledged job survives a power cut",
     "everysec": "up to a second of acknowledged jobs can be lost in a power cut; a crash of the server loses none",
-    "no": "whatever the system had not written yet, half a minute or so, is lost in a power cut",
+    "no": "up to about half a minute of acknowledged jobs is lost in a power cut",
 }
 
 

@@ -90,12 +90,18 @@ class SqliteStore(Commits, Queue, Limits, Reads, Watch, Records, Counters, Failu
             free = _free_bytes(self.path)
         return [
             Finding(
-                "SQLite version", is_current, version, "older than 3.51.3 can corrupt a WAL that is reset while read"
+                "SQLite version",
+                is_current,
+                version,
+                "before 3.51.3, a WAL reset during a read can corrupt data",
             ),
-            Finding("journal_mode", mode == "wal", str(mode), "readers never wait"),
-            Finding("synchronous", syncs == 2, str(syncs), "2: a job survives a power cut"),
+            Finding("journal_mode", mode == "wal", str(mode), "wal: reads do not wait for writes"),
+            Finding("synchronous", syncs == 2, str(syncs), "2: an acknowledged job survives a power cut"),
             Finding(
-                "free disk", free > 512 * 1024 * 1024, f"{free // 1024 // 1024} MiB", "a full disk refuses new jobs"
+                "free disk",
+                free > 512 * 1024 * 1024,
+                f"{free // 1024 // 1024} MiB",
+                "if it is full, submits fail",
             ),
         ]
 
