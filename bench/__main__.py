@@ -1,4 +1,4 @@
-"""`python -m bench [store engine crash scale limits failures pages http peers mission] [--rounds N] [--quick]`."""
+"""`python -m bench [store engine crash scale limits failures estimates pages http peers mission] [--rounds N]`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from bench.book import Book
 from bench.crash import CrashSection
 from bench.engine import EngineSection
+from bench.estimates import EstimatesSection
 from bench.failures import FailuresSection
 from bench.http import HttpSection
 from bench.limits import LimitsSection
@@ -51,6 +52,7 @@ SECTIONS: dict[str, type[Section]] = {
     "scale": ScaleSection,
     "limits": LimitsSection,
     "failures": FailuresSection,
+    "estimates": EstimatesSection,
     "pages": PagesSection,
     "http": HttpSection,
     "peers": PeersSection,

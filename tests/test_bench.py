@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
+from bench.estimates import kept
 
 ROOT = Path(__file__).parents[1]
 
@@ -50,6 +52,12 @@ def test_the_benchmark_refuses_a_section_it_does_not_have() -> None:
 
     assert ran.returncode == 2
     assert "there is no section 'stroe'" in ran.stderr
+
+
+def test_estimates_of_one_stage_hold_for_about_nine_of_ten_jobs() -> None:
+    share = kept({"b": ()}, Random(1))
+
+    assert 0.87 < share < 0.96
 
 
 @pytest.mark.release
