@@ -180,7 +180,16 @@ async def test_a_task_with_a_share_is_ready(store: Store) -> None:
     await submit_for(store, FAIR, ["ann", "bob"])
 
     assert await store.ready({"default": KINDS}) == {"default": 2}
-    assert len(await store.heads({"default": ["only"]})) > 0
+
+
+async def test_statistics_see_whose_turn_it_is(store: Store) -> None:
+    jobs = [await submit(store, FAIR, user=user) for user in ("ann", "ann", "bob")]
+    await claim_one(store)
+
+    heads = {head.job_id for head in await store.heads({"default": ["only"]})}
+
+    assert heads
+    assert heads <= {jobs[1].id, jobs[2].id}
 
 
 # aging

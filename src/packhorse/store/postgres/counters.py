@@ -96,7 +96,9 @@ class Statistics(Handle):
     async def heads(self, session: Session, kinds: Mapping[str, Collection[str]]) -> list[Head]:
         """Priority by priority, for all queues at once."""
         asked = [(queue, kind, -(2**62)) for queue, names in kinds.items() for kind in names]
-        found: list[Head] = []
+        pairs = [queue for queue, _, _ in asked], [kind for _, kind, _ in asked]
+        turns = await session.fetch(TALLIES.turns, *pairs, counters.MOST_RANKS)
+        found = [Head(row["queue"], str(row["job_id"]), TaskId(row["stage"], row["element"])) for row in turns]
         for _ in range(counters.MOST_RANKS):
             if not asked:
                 break

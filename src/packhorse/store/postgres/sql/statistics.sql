@@ -1,6 +1,6 @@
 -- Purpose: counts over time, and of the jobs there are.
 -- Callers: store/postgres/counters.py
--- Tables:  tallies; reads due and jobs
+-- Tables:  tallies; reads due, waiting, lanes and jobs
 
 -- name: add
 -- In the order of keys, like everybody: two who add at one time wait for each other one way only.
@@ -21,6 +21,20 @@ CROSS JOIN LATERAL (
     SELECT rank, job_id, stage, element FROM @due AS d
     WHERE d.queue = k.queue AND d.kind = k.kind AND d.rank > k.above ORDER BY rank, job_id, stage, element LIMIT 1
 ) AS d;
+
+-- name: turns
+-- The first task of each of the shares that are next.
+SELECT k.queue, w.job_id, w.stage, w.element
+FROM unnest($1::text[], $2::text[]) AS k (queue, kind)
+CROSS JOIN LATERAL (
+    SELECT share FROM @lanes AS l WHERE l.key = '' AND l.most = 0 AND l.queue = k.queue AND l.kind = k.kind
+    ORDER BY pass, share LIMIT $3
+) AS l
+CROSS JOIN LATERAL (
+    SELECT job_id, stage, element FROM @waiting AS w
+    WHERE w.key = '' AND w.most = 0 AND w.queue = k.queue AND w.kind = k.kind AND w.share = l.share
+    ORDER BY rank, job_id, stage, element LIMIT 1
+) AS w;
 
 -- name: pairs
 -- From each pair of tenant and pipeline straight to the next. The LIMIT outside is what ends the count.
