@@ -246,7 +246,7 @@ def files_of(job: Job, results: job_schemas.Results) -> list[Artifact]:
 def files_by_stage(job: Job, results: job_schemas.Results) -> dict[str, list[Artifact]]:
     """Of the stages that have made any, in the order of the graph and of their elements."""
     found: dict[str, list[Artifact]] = {plan.name: [] for plan in job.plan.stages}
-    for at in sorted(results):
+    for at in sorted(at for at, result in results.items() if result.artifacts):
         found.setdefault(at.stage, []).extend(results[at].artifacts)
     return {name: made for name, made in found.items() if made}
 

@@ -464,8 +464,9 @@ def stable_names(job: Job, results: Results) -> dict[str, str]:
 
 def _by_stage(job: Job, results: Results, show: Callable[[Artifact], str]) -> dict[str, str | list[str]]:
     found: dict[str, str | list[str]] = {}
-    for plan in job.plan.stages if results else ():
-        of_stage = results_of_stage(results, plan.name)
+    with_files = {at: result for at, result in results.items() if result.files}
+    for plan in job.plan.stages if with_files else ():
+        of_stage = results_of_stage(with_files, plan.name)
         keys = [show(artifact) for result in of_stage for artifact in result.files]
         if keys:
             found[plan.name] = keys[0] if len(keys) == 1 and plan.over is None else keys

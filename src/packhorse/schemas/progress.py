@@ -140,9 +140,10 @@ def stage_percent(job: Job, name: str, reported: Reported) -> float:
         return 0.0
     if not tasks:
         return 100.0
-    done = 0.0
-    for i, task in enumerate(tasks):
-        done += 1.0 if is_left_out(stage, task) else _now(job, task, reported.get(TaskId(name, i)))
+    done: float = _count_done(stage, tasks)
+    for element, report in _reports(job, name, tasks, reported).items():
+        if not _is_done(stage, tasks[element]) and tasks[element].status is not TaskStatus.PENDING:
+            done += report_share(report)
     percent = round(100.0 * done / len(tasks), 2)
     return min(SHORT, percent) if stage.status in ENDED_SHORT else percent
 
@@ -163,27 +164,38 @@ def stage_peak(job: Job, plan: StagePlan, stage: Stage, reported: Reported) -> f
         return 0.0
     if not stage.tasks:
         return 1.0
-    done = 0.0
-    for i, task in enumerate(stage.tasks):
-        report = reported.get(TaskId(plan.name, i))
-        if task.status is TaskStatus.COMPLETED or is_left_out(stage, task):
-            done += 1.0
-        elif report is not None and report.run == job.run:
+    done: float = _count_done(stage, stage.tasks)
+    for element, report in _reports(job, plan.name, stage.tasks, reported).items():
+        if not _is_done(stage, stage.tasks[element]):
             done += min(report.peak, 1.0)
     return done / len(stage.tasks)
+
+
+def _count_done(stage: Stage, tasks: Sequence[Task]) -> int:
+    """Tasks that have completed or were left out. A page of a job with 10,000 elements counts them several times."""
+    seen = [task.status for task in tasks]
+    completed = seen.count(TaskStatus.COMPLETED)
+    if all(status not in seen for status in LEFT_OUT):
+        return completed
+    return completed + sum(is_left_out(stage, task) for task in tasks)
+
+
+def _is_done(stage: Stage, task: Task) -> bool:
+    return task.status is TaskStatus.COMPLETED or is_left_out(stage, task)
+
+
+def _reports(job: Job, name: str, tasks: Sequence[Task], reported: Reported) -> dict[int, Progress]:
+    """By element: most elements of a long list have reported nothing. One of an earlier run says nothing about this."""
+    return {
+        at.element: report
+        for at, report in reported.items()
+        if at.stage == name and at.element < len(tasks) and report.run == job.run
+    }
 
 
 def is_left_out(stage: Stage, task: Task) -> bool:
     """It was skipped on purpose, or failed where some may fail: nobody waits for it any more."""
     return task.status in LEFT_OUT and (task.is_settled or (stage.tolerates > 0 and task.status is TaskStatus.FAILED))
-
-
-def _now(job: Job, task: Task, report: Progress | None) -> float:
-    if task.status is TaskStatus.COMPLETED:
-        return 1.0
-    if report is None or report.run != job.run or task.status is TaskStatus.PENDING:
-        return 0.0
-    return report_share(report)
 
 
 def report_share(report: Progress) -> float:
@@ -197,7 +209,8 @@ def _stage(job: Job, name: str, progress: Reported) -> StageDocument:
     if not progress and _is_untouched(tasks) and job.plan.stage(name).over is None:
         return WAITING.copy()
     started, ended = _times(job, name)
-    reports = [found for i in range(len(tasks)) if (found := _report(job, TaskId(name, i), progress))]
+    found = _reports(job, name, tasks, progress)
+    reports = [found[element] for element in sorted(found)]
     document: StageDocument = {
         "status": job.stage_status(name),
         "progress": stage_percent(job, name, progress),
@@ -236,12 +249,6 @@ def _elements(stage: Stage) -> ElementsDocument:
         "running": seen.count(TaskStatus.RUNNING),
         "skipped": seen.count(TaskStatus.SKIPPED),
     }
-
-
-def _report(job: Job, at: TaskId, progress: Reported) -> Progress | None:
-    """A report of an earlier run says nothing about this one."""
-    found = progress.get(at)
-    return found if found is not None and found.run == job.run else None
 
 
 def _times(job: Job, name: str) -> tuple[float | None, float | None]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from math import inf
 from typing import Any, NamedTuple
 
 from packhorse.core.models import Artifact
@@ -125,15 +127,16 @@ def _of_many(row: Row, ran: Sequence[tuple[float, float]], seconds: float) -> Ro
 
 def _area(ran: Sequence[tuple[float, float]], seconds: float) -> tuple[str, int]:
     """How many ran at once, at so many points that a row can show them; and how many that were at most."""
-    steps = sorted([(start, 1) for start, _ in ran] + [(stop, -1) for _, stop in ran])
-    width, at, now, peak = seconds / AREA_POINTS, 0, 0, 0
+    starts, stops = sorted(start for start, _ in ran), sorted(stop for _, stop in ran)
+    width, begun, ended, peak = seconds / AREA_POINTS, 0, 0, 0
     levels: list[int] = []
     for point in range(1, AREA_POINTS + 1):
-        most = now
-        while at < len(steps) and (steps[at][0] <= point * width or point == AREA_POINTS):
-            now += steps[at][1]
-            most = max(most, now)
-            at += 1
+        most, end = begun - ended, point * width if point < AREA_POINTS else inf
+        while begun < len(starts) and starts[begun] <= end:
+            ended = bisect_right(stops, starts[begun], ended)
+            begun += 1
+            most = max(most, begun - ended)
+        ended = bisect_right(stops, end, ended)
         levels.append(most)
         peak = max(peak, most)
     path, before = "M0 10", 0
