@@ -17,6 +17,7 @@ from tests.servers.valkey import Valkey
 from bench import jobs
 from bench.book import Book, at_most, percentile
 from bench.sizes import Sizes
+from bench.viewers import fan_out, measure_viewers
 from packhorse.auth import keys
 from packhorse.core import json, lifecycle
 from packhorse.core.changes import Change
@@ -31,6 +32,7 @@ from packhorse.web.app import build
 SECTION = "pages"
 PLANS = [jobs.plan(f"bench{i}") for i in range(5)]
 USERS = 1000
+WIDE = 10_000  # elements of a job whose page is looked at, most of them completed
 BATCH = 2000
 AT_ONCE = 4
 """Batches under way while the table is filled."""
@@ -45,12 +47,15 @@ class PagesSection:
         self._sizes = sizes
         self._places: dict[str, Settings] = {}
         self._ends: list[Callable[[], object]] = []
+        self._rounds = 0
 
     async def round(self, book: Book) -> None:
         if not self._places:
             await self._fill(book)
         for name, settings in self._places.items():
             await self._look(book, name, settings)
+        self._rounds += 1
+        await measure_viewers(book, self._folder / f"viewers{self._rounds}", self._sizes)
 
     async def close(self) -> None:
         for end in self._ends:
@@ -64,7 +69,8 @@ class PagesSection:
             rate = self._sizes.pages / (time.monotonic() - began)
             book.note(SECTION, f"filling with {self._sizes.pages:,} jobs", rate, "/s", of=name)
             await store.close()
-            self._places[name] = Settings(keyless=True, store=url, blobs=f"file://{self._folder / 'blobs'}")
+            blobs = f"file://{self._folder / 'blobs' / name}"
+            self._places[name] = Settings(keyless=True, store=url, blobs=blobs)
 
     async def _urls(self) -> dict[str, str]:
         postgres = await asyncio.to_thread(Postgres)
@@ -84,16 +90,20 @@ class PagesSection:
         async with AsyncTestClient(build(settings), base_url="http://127.0.0.1") as http:
             for path, shown in paths.items():
                 await _timed(http, path)  # templates are compiled once
-                taken = [await _timed(http, path) for _ in range(self._sizes.looks)]
+                looks = [await _timed(http, path) for _ in range(self._sizes.looks)]
+                taken = [each for each, _ in looks]
                 book.note(SECTION, shown, percentile(taken, 0.95), "ms", of=name, bound=QUICK_ENOUGH)
+                if name == "sqlite":  # pages are as large on the others
+                    book.note(SECTION, f"{shown}, size", looks[-1][1] / 1024, "KiB", of=name)
         await store.close()
 
 
-async def _timed(http: AsyncTestClient[Any], path: str) -> float:
+async def _timed(http: AsyncTestClient[Any], path: str) -> tuple[float, int]:
+    """Milliseconds, and bytes."""
     began = time.perf_counter()
     answer = await http.get(path, follow_redirects=False)
     assert answer.status_code == 200, (path, answer.status_code, answer.text[:500])
-    return 1000 * (time.perf_counter() - began)
+    return 1000 * (time.perf_counter() - began), len(answer.content)
 
 
 async def _paths(store: Store) -> dict[str, str]:
@@ -101,6 +111,7 @@ async def _paths(store: Store) -> dict[str, str]:
     some = await store.find(Filter(tenant="default", status=Status.FAILED), limit=50)
     waiting = await store.find(Filter(tenant="default", status=Status.PENDING), limit=50)
     [group, *_] = await store.failure_groups("default")
+    wide = await fan_out(store, WIDE, WIDE * 3 // 5)
     _, token = await keys.create_token(store, waiting[0], by="cli", client="", lasting=3600)
     plain = ["/", "/jobs", "/queues", "/schedules", "/failures", "/keys", "/audit", "/health"]
     filtered = [f"/jobs?status={status}" for status in ("pending", "failed", "completed", "cancelled")]
@@ -116,6 +127,7 @@ async def _paths(store: Store) -> dict[str, str]:
         "/jobs/new?pipeline=bench3": "/jobs/new",
         f"/jobs/{some[0].id}": "/jobs/{id}, failed",
         f"/jobs/{waiting[0].id}": "/jobs/{id}, waiting",
+        f"/jobs/{wide.id}": f"/jobs/{{id}}, {WIDE:,} elements",
         f"/failures/groups/{group.fingerprint}": "/failures/groups/{fingerprint}",
         f"/p/{token}": "/p/{token}",
     }

@@ -38,6 +38,11 @@ class Sizes(Struct, frozen=True):
     failures: int = 10_000
     pages: int = 1_000_000
     """Jobs in each store while pages are looked at."""
+    page_loads: int = 20
+    """Of the page of a job, while its server's processor time is taken."""
+    page_viewers: int = 500
+    watched_seconds: float = 6.0
+    """For which people look at a running job."""
     http_file: int = 1024**3
     """Bytes of a file that is sent and fetched."""
     watchers: int = 2000
@@ -73,6 +78,9 @@ QUICK = Sizes(
     pipelines=50,
     failures=300,
     pages=2000,
+    page_loads=3,
+    page_viewers=20,
+    watched_seconds=1.0,
     pick_ups=30,
     quiet_pick_ups=2,
     crashed=5,
