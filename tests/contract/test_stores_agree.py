@@ -26,7 +26,7 @@ from tests.contract.conftest import EPOCH
 from tests.contract.stores import STORES, Clock, quick_folder
 from tests.core.graphs import WIDEST, plans
 from tests.core.memory import Entry, Memory
-from tests.tiers import examples
+from tests.tiers import is_release
 
 pytestmark = pytest.mark.cluster
 
@@ -430,5 +430,8 @@ def test_of_two_who_have_decided_on_one_job_every_store_refuses_the_second() -> 
 
 TestStores = Stores.TestCase
 TestStores.settings = settings(
-    max_examples=examples(50), stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=50 if is_release() else 5,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )

@@ -21,7 +21,7 @@ from packhorse.store.collections import schedules as schedule_records
 from packhorse.store.collections.workers import list_definitions
 from tests.journey.site import Site, until
 from tests.journey.test_crashpoints import WHILE_SCHEDULING, died
-from tests.tiers import is_release
+from tests.tiers import is_release, sampled
 
 TICKS = int(os.environ.get("JOURNEY_TICKS", "30" if is_release() else "15"))
 OVERLAPS: tuple[Overlap, ...] = ("skip", "queue", "cancel")
@@ -166,7 +166,7 @@ def assert_the_edit_holds_from_the_next_tick_on(site: Site, edited: Schedule, ru
     assert seen == {True, False}
 
 
-@pytest.mark.parametrize("point", [*WHILE_SCHEDULING, "admit.objects.after", "admit.job.after"])
+@pytest.mark.parametrize("point", sampled([*WHILE_SCHEDULING, "admit.objects.after", "admit.job.after"], count=2))
 async def test_a_tick_whose_scheduler_dies_half_way_is_carried_on_and_fires_once(site: Site, point: str) -> None:
     store = await site.store()
     dying = site.start_worker(crash=f"{point}:1")
