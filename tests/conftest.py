@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from httpx2._config import DEFAULT_TIMEOUT_CONFIG
+from hypothesis import HealthCheck, settings
 
 from packhorse import log
 from tests import batches, tiers
@@ -35,6 +36,10 @@ if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
 
 # httpx gives up after 5 s unless told otherwise. On a busy machine a server may need longer for its first answer.
 DEFAULT_TIMEOUT_CONFIG.read = DEFAULT_TIMEOUT_CONFIG.connect = 60.0
+
+# Hypothesis takes an example that needs 200 ms for a fault, and slow generation, too. A busy machine is none.
+settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 read_authorities_once()
 

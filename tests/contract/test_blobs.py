@@ -576,7 +576,7 @@ def without_folders(names: set[str]) -> list[str]:
     return [name for name in names if not any(other.startswith(name + "/") for other in names)]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(names=st.sets(paths, max_size=8).map(without_folders), after=st.none() | paths, limit=st.integers(1, 9))
 @example(names=["aa/bb/cc", "aa/bc", "ab"], after="aa/bb/cc", limit=2)
 @example(names=["aa/bb/cc", "aa/bc", "ab"], after="aa", limit=2)

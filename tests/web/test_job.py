@@ -18,9 +18,9 @@ from packhorse.core.models import Failure
 from packhorse.factory import open_store
 from packhorse.store.base import Claim, Store
 from tests.contract import builders
-from tests.contract.builders import each, plan, stage
+from tests.contract.builders import HOUR, each, plan, stage
 from tests.http.processes import ROOT, Server, until
-from tests.tiers import sampled
+from tests.tiers import is_release, sampled
 from tests.web.browser import aside, check_access, person
 from tests.web.shown import HOSTILE, LOOKS, Gated, open_all, shown
 
@@ -286,13 +286,13 @@ def test_ten_thousand_elements_change_in_place_and_each_can_be_looked_at(page: P
         return (await builders.split(store, 10_000, wide)).id
 
     async def advance(store: Store) -> None:
-        first, *rest = await builders.claim(store, 20)
+        first, *rest = await builders.claim(store, 20, lease=HOUR)
         await builders.fail(store, first, Failure("BAD_IMAGE", "It is torn."))
         for claim in rest:
             await builders.finish(store, claim)
 
     async def hurry(store: Store) -> None:
-        claims = await builders.claim(store, 20)
+        claims = await builders.claim(store, 20, lease=HOUR)
         await asyncio.gather(*(ended_after(store, claim, n / 20) for n, claim in enumerate(claims)))
 
     job_id = in_store(running, begin)
@@ -311,7 +311,8 @@ def test_ten_thousand_elements_change_in_place_and_each_can_be_looked_at(page: P
     page.locator("#element").get_by_role("link", name="Next").click()
     expect(page.locator("#element")).to_contain_text("page[1] completed")
     check_access(page)
-    check_tasks_are_short(page, lambda: in_store(running, hurry), grid)
+    if is_release():  # on a busy machine it tells nothing
+        check_tasks_are_short(page, lambda: in_store(running, hurry), grid)
 
 
 def in_store(running: Server, act: Callable[[Store], Awaitable[T]]) -> T:
