@@ -284,6 +284,12 @@ class QueueNotFound(NotFound):
     hint = "List the queues with: packhorse queues"
 
 
+class LimitNotFound(NotFound):
+    """No pipeline has a limit named {name!r}."""
+
+    hint = "List the limits with: packhorse limits"
+
+
 class NotAllowed(Refused):
     """Cannot {verb} a {status} job."""
 

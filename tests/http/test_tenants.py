@@ -58,7 +58,7 @@ OWNED = [
 ]
 SHARED = [each for each in OPERATIONS if each not in OWNED and str(each) != SIGNED]
 """About all there is, or about what all tenants share."""
-OF_ALL = ("queues", "workers", "stats", "health")
+OF_ALL = ("queues", "workers", "stats", "health", "limits")
 """What is about the deployment, with the jobs of all tenants in it, and so only for those who run it."""
 SCHEDULE = {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}, "cron": "0 3 * * *"}
 BODIES: dict[str, dict[str, Any]] = {
@@ -74,6 +74,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "GET schedules/{schedule_id}/diff": {"params": {"old": 1, "new": 1}},
     "POST failures/retry": {"json": {"pipeline": "convert"}},
     "POST failures/dismiss": {"json": {"pipeline": "convert", "reason": "known"}},
+    "PUT limits/{limit}": {"json": {"most": 1}},
+    "PUT limits/{limit}": {"json": {"most": 1}},
 }
 
 
@@ -126,7 +128,7 @@ async def acme(http: Http, store: Store) -> Acme:
     names = {
         "job_id": job_id, "run": "1", "key_id": mine.id, "webhook_id": webhook_id, "name": "add/out.txt",
         "queue": "default",
-        "schedule_id": "nightly", "version": "1",
+        "schedule_id": "nightly", "version": "1", "limit": "album.user",
         "failure_id": id_of(failed), "fingerprint": (await only_group(store, tenant)).fingerprint,
         "order_id": order["order_id"], "session_id": session_id,
     }  # fmt: skip
@@ -206,6 +208,7 @@ FORMS = {
     "POST /jobs/change": {"do": "cancel", "all": "yes"},
     "POST /failures/retry": {"pipeline": "convert"},
     "POST /failures/dismiss": {"pipeline": "convert", "reason": "known"},
+    "POST /limits/{limit}": {"most": "1"},
 }
 
 

@@ -51,6 +51,7 @@ COMMANDS = (
     (LOOKING, "queues", "operations:queues", "List the queues: waiting tasks, workers, pauses."),
     (LOOKING, "pause", "operations:pause", "Pause a queue: start no more tasks from it."),
     (LOOKING, "resume", "operations:resume", "Resume a queue."),
+    (LOOKING, "limits", "limits:app", "Show and change how many tasks run at once or start in a time."),
     (LOOKING, "schedules", "schedules:app", "Run jobs on a schedule: list, edit, pause, run, show runs."),
     (LOOKING, "failures", "failures:app", "List failures, grouped by cause, and retry or dismiss them."),
     (LOOKING, "keys", "keys:app", "Create, list, rotate and revoke keys."),

@@ -53,6 +53,28 @@ def resume(queue: str) -> Call[Json]:
     return Call("POST", item_path("/queues", queue, "queue name") + "/resume")
 
 
+def limits() -> Call[Sequence[Json]]:
+    """The limits of all pipelines: numbers, holders of your tenant, and how many tasks wait."""
+    return Call("GET", "/limits", items)
+
+
+def limit(name: str) -> Call[Json]:
+    """One limit, with its ``versions``."""
+    return Call("GET", item_path("/limits", name, "limit name"))
+
+
+def set_limit(name: str, most: int, reason: str = "", version: int | None = None) -> Call[Json]:
+    """Replace the number of a limit for all jobs, now. ``Conflict`` if ``version`` is given and is not the newest."""
+    return Call(
+        "PUT", item_path("/limits", name, "limit name"), json={"most": most, "reason": reason, "version": version}
+    )
+
+
+def reset_limit(name: str, reason: str = "") -> Call[Json]:
+    """Apply the numbers of the pipelines again."""
+    return Call("DELETE", item_path("/limits", name, "limit name"), json={"reason": reason})
+
+
 def keys() -> Call[Sequence[Json]]:
     """The newest keys of your tenant, without their secrets."""
     return Call("GET", "/keys", items, query={"limit": 200})

@@ -13,18 +13,23 @@ from datetime import UTC, datetime
 from msgspec import Struct, field
 
 from packhorse import host
+from packhorse.core.limits import LimitUse, uses_of
 from packhorse.core.models import Job, Stage, TaskId
 from packhorse.core.plan import StagePlan, Status, TaskStatus
-from packhorse.schemas.job_details import Estimate, Reason, StageEstimate
+from packhorse.schemas.job_details import Estimate, FullLimit, Reason, StageEstimate
 from packhorse.schemas.progress import Reported, stage_percent
 from packhorse.store.base import Store
 from packhorse.store.collections import workers
+from packhorse.store.collections.base import get_readable
 from packhorse.store.collections.queues import Pause, list_pauses
 from packhorse.store.collections.workers import WorkerCard
 from packhorse.store.counters import KEPT, QUARTER, duration_bucket, percentile
+from packhorse.store.limits import Holder, LimitState
 
 STUCK = frozenset({"PAUSED", "NO_WORKER", "NO_CODE", "NO_PROCESS"})
 """Reasons that go away only if somebody acts."""
+
+UNITS = {1.0: "per second", 60.0: "per minute", 3600.0: "per hour"}
 
 MOST_COUNTED = 1000
 """Tasks ahead of one that are counted at most."""
@@ -62,6 +67,8 @@ class Around(Struct, frozen=True):
     """By due stage: how many tasks are ahead of it, if that was counted."""
     holder: str | None = None
     """The active job that has the slot of this ended one."""
+    full: Mapping[str, FullLimit] = field(default_factory=dict)
+    """By due stage, the limit that has no room for it."""
     line: Sequence[str] = ()
     """The jobs before this one in the line of its slot: first the active one."""
 
@@ -84,7 +91,43 @@ async def explain_job(store: Store, job: Job, fleet: Callable[[], Awaitable[Flee
         if before:
             return reasons(job, Around(line=before), now)
     ahead = {at.stage: await store.ahead(job, at, limit=MOST_COUNTED) for at in _first_due(job, now)}
-    return reasons(job, Around(await fleet(), ahead), now)
+    return reasons(job, Around(await fleet(), ahead, full=await _full_limits(store, job, now)), now)
+
+
+async def _full_limits(store: Store, job: Job, now: float) -> dict[str, FullLimit]:
+    """By due stage, the first of its limits that has no room."""
+    if not (job.plan.is_regulated and store.has_limits):
+        return {}
+    found: dict[str, FullLimit] = {}
+    for at in _first_due(job, now):
+        uses = uses_of(job, at)
+        states = await store.limit_states([use.key for use in uses]) if uses else []
+        for use, state in zip(uses, states, strict=True):
+            most = use.most if state.most is None else state.most
+            if most <= state.used:
+                found[at.stage] = await _full_limit(store, job, use, state, most)
+                break
+    return found
+
+
+async def _full_limit(store: Store, job: Job, use: LimitUse, state: LimitState, most: int) -> FullLimit:
+    jobs = await get_readable(store, list(dict.fromkeys(holder.job_id for holder in state.holders)))
+    known = [(holder, other) for holder in state.holders if (other := jobs.get(holder.job_id)) is not None]
+    free_at = state.free_at if use.window else await _next_end(store, known)
+    mine = tuple(dict.fromkeys(each.id for _, each in known if (each.tenant, each.user) == (job.tenant, job.user)))
+    return FullLimit(use.name, most, use.window, state.used, state.parked, mine, free_at)
+
+
+async def _next_end(store: Store, holders: Sequence[tuple[Holder, Job]]) -> float | None:
+    """When the first of them is expected to end, going by the median of earlier runs of its stage."""
+    now = store.now()
+    pasts = {name: await past_durations(store, name) for name in {job.plan.pipeline for _, job in holders}}
+    ends = []
+    for holder, job in holders:
+        usual = percentile(pasts[job.plan.pipeline].get(holder.task.stage, Counter()), 0.5)
+        if usual is not None:
+            ends.append(max(now, holder.since + usual))
+    return min(ends, default=None)
 
 
 async def read_fleet(store: Store, lease: float) -> Fleet:
@@ -162,10 +205,42 @@ def _of_stage(job: Job, plan: StagePlan, stage: Stage, around: Around, now: floa
         )
     elif not (slots := sum(card.queues[plan.queue] for card in able)):
         yield Reason("NO_PROCESS", f"no live worker can start a process for `{plan.name}` now; their logs say why")
+    elif not is_early and pause is None and (full := around.full.get(plan.name)) is not None:
+        yield Reason("LIMITED", _limit_text(plan.name, full, now), limit=full)
+    elif not is_early and pause is None and plan.fair is not None:
+        whom = f"{plan.fair.by}s take turns" if plan.fair.by else "tasks that waited longer go first"
+        yield Reason("QUEUED", f"`{plan.name}` waits for its turn in queue `{plan.queue}`, where {whom}")
     elif not is_early and pause is None:
         some = "the only slot" if slots == 1 else f"one of {slots} slots"
         ahead = around.ahead.get(plan.name)
         yield Reason("QUEUED", f"`{plan.name}` waits for {some} in queue `{plan.queue}`{_place(ahead)}", ahead)
+
+
+def _limit_text(stage: str, full: FullLimit, now: float) -> str:
+    unit = UNITS.get(full.window, f"in {full.window:g} s") if full.window else "at once"
+    said = f"`{stage}` waits for limit `{full.name}`: {full.used} of {full.most} {unit} are used"
+    if full.most == 0:
+        return f"`{stage}` waits for limit `{full.name}`, which an operator has set to 0"
+    if full.jobs:
+        others = full.used - len(full.jobs)
+        said += f", by {', '.join(f'job {id}' for id in full.jobs)}{f' and {others} more' if others > 0 else ''}"
+    if full.free_at is not None:
+        seconds = max(0.0, full.free_at - now)
+        said += (
+            f"; there is room again in {_duration(seconds)}" if full.window
+            else f"; the next is expected to finish in about {_duration(seconds)}"
+        )  # fmt: skip
+    return said
+
+
+def _duration(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.0f} h"
+    )
 
 
 def _due(stage: Stage) -> list[float]:

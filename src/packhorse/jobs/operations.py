@@ -6,15 +6,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
+from urllib.parse import unquote
 
 from msgspec import Struct
 
 from packhorse.auth import access
-from packhorse.auth.access import LOCAL_USER, Caller
+from packhorse.auth.access import LOCAL_USER, Caller, may_see
+from packhorse.core.limits import Limit, window_of
 from packhorse.core.models import Job
-from packhorse.define.options import seconds
-from packhorse.define.validation import invalid
-from packhorse.errors import Forbidden, QueueNotFound
+from packhorse.define.options import MOST_AT_LIMIT, seconds
+from packhorse.define.validation import NOT_VALID, invalid
+from packhorse.errors import Forbidden, LimitNotFound, QueueNotFound
 from packhorse.jobs import health
 from packhorse.jobs.explain import is_live, read_pauses
 from packhorse.jobs.health import MACHINE_FRESH
@@ -25,11 +27,16 @@ from packhorse.schemas import operations as schemas
 from packhorse.schemas.failures import FailureGroupDocument
 from packhorse.schemas.progress import iso
 from packhorse.store.base import Finding
+from packhorse.store.collections import limits as limit_records
 from packhorse.store.collections import workers
 from packhorse.store.collections.base import get_readable
 from packhorse.store.collections.queues import READINGS_KEPT, Level, Pause, drop_pause, put_pause
 from packhorse.store.collections.workers import Lost, Machine, Work, WorkerCard
 from packhorse.store.counters import MINUTE, percentile
+from packhorse.store.limits import LimitState
+
+KEYS_SHOWN = 50
+"""Keys of a limit that are shown."""
 
 WorkerState = Literal["alive", "draining", "silent", "lost"]
 
@@ -214,6 +221,123 @@ def _queue(name: str, survey: QueueStats, figures: Figures, pause: Pause | None)
         "per_minute": _per_minute(figures, RECENT),
         "wait_seconds": _percentiles(figures.wait),
         "paused": None if pause is None else {"at": iso(pause.at), "by": pause.by, "reason": pause.reason},
+    }
+
+
+# Limits
+
+
+async def list_limits(services: Services, caller: Caller) -> list[schemas.LimitDocument]:
+    """The limits of all pipelines, and those that operators have set."""
+    declared, changed = await _declared_limits(services), await limit_records.list_limits(services.store)
+    return [
+        await _limit(services, caller, name, declared.get(name, []), changed.get(name))
+        for name in sorted({*declared, *changed})
+    ]
+
+
+async def limit(services: Services, caller: Caller, name: str) -> schemas.LimitDocument:
+    """Raises LimitNotFound: a number for a misspelt name would have no effect."""
+    declared, changed = await _declared_limits(services), await limit_records.list_limits(services.store)
+    if name not in declared and name not in changed:
+        raise LimitNotFound(name=name[:100])
+    return await _limit(services, caller, name, declared.get(name, []), changed.get(name))
+
+
+async def set_limit(
+    services: Services, caller: Caller, name: str, most: int | None, reason: str = "", version: int | None = None
+) -> schemas.LimitDocument:
+    """Replace the number of a limit for all jobs; None: the numbers of the pipelines apply again.
+
+    Raises LimitNotFound, InvalidInput, and Conflict if ``version`` is not the newest.
+    """
+    check_reason(reason)
+    if most is not None and not 0 <= most <= MOST_AT_LIMIT:
+        raise invalid(NOT_VALID, [{"field": "most", "message": f"It is a number from 0 to {MOST_AT_LIMIT}"}])
+    before = await limit(services, caller, name)
+    by = caller.key_id or LOCAL_USER
+    await limit_records.put_limit(services.store, name, most, by=by, reason=reason, expected=version)
+    event = "limit.reset" if most is None else "limit.set"
+    was = None if before["set"] is None else before["set"]["most"]
+    services.audit.tell(event, caller, limit=name, most=most, was=was, reason=reason)
+    return await limit(services, caller, name)
+
+
+async def _declared_limits(services: Services) -> dict[str, list[tuple[str, Limit]]]:
+    """By name, the limits that pipelines have, with where they have them."""
+    found: dict[str, list[tuple[str, Limit]]] = {}
+    for pipeline, plan in workers.plans_of(await workers.list_definitions(services.store)).items():
+        for stage in plan.stages:
+            for each in stage.limits:
+                found.setdefault(each.name, []).append((f"{pipeline}.{stage.name}", each))
+    return found
+
+
+async def _limit(
+    services: Services,
+    caller: Caller,
+    name: str,
+    declared: Sequence[tuple[str, Limit]],
+    changed: limit_records.SetLimit | None,
+) -> schemas.LimitDocument:
+    store = services.store
+    states = await store.limit_states(name=name, limit=KEYS_SHOWN) if store.has_limits else []
+    jobs = await get_readable(store, list({holder.job_id for each in states for holder in each.holders}))
+    by = declared[0][1].by if declared else ""
+    versions = [] if changed is None else [_limit_version(each) for each in changed.versions]
+    return {
+        "name": name,
+        "by": by or "name",
+        "window_seconds": window_of(name) or None,
+        "declared": sorted({each.most for _, each in declared}),
+        "pipelines": [where for where, _ in declared],
+        "set": versions[0] if versions and versions[0]["most"] is not None else None,
+        "version": versions[0]["version"] if versions else 0,
+        "versions": versions,
+        "used": sum(each.used for each in states),
+        "parked": sum(each.parked for each in states),
+        "keys": [_limit_key(each, by, caller, jobs) for each in states],
+    }
+
+
+def _limit_key(state: LimitState, by: str, caller: Caller, jobs: Mapping[str, Job | None]) -> schemas.LimitKeyDocument:
+    """Without jobs and users of other tenants."""
+    mine = [each for each in state.holders if (job := jobs.get(each.job_id)) and may_see(caller, job.tenant, job.user)]
+    return {
+        "value": visible_value(state.key, by, caller),
+        "used": state.used,
+        "parked": state.parked,
+        "holders": [
+            {
+                "job_id": each.job_id,
+                "stage": each.task.stage,
+                "element": each.task.element,
+                "worker": each.worker,
+                "since": iso(each.since),
+            }
+            for each in mine
+        ],
+        "free_at": None if state.free_at is None else iso(state.free_at),
+    }
+
+
+def visible_value(key: str, by: str, caller: Caller) -> str | None:
+    """Whom or what a key counts: a user of the caller's tenant, the tenant itself, or a parameter."""
+    _, _, value = key.partition("=")
+    tenant, _, user = (unquote(part) for part in value.partition("/"))
+    if by in ("user", "tenant"):
+        found = user if by == "user" else tenant
+        return found if may_see(caller, tenant, user if by == "user" else caller.user or "") else None
+    return unquote(value)
+
+
+def _limit_version(version: limit_records.Version) -> schemas.LimitVersionDocument:
+    return {
+        "version": version.version,
+        "most": version.most,
+        "at": iso(version.at),
+        "by": version.by,
+        "reason": version.reason,
     }
 
 

@@ -92,10 +92,26 @@ def usage_to_json(samples: Iterable[Sample]) -> list[SeriesDocument]:
     ]
 
 
+class FullLimit(Struct, frozen=True):
+    """A limit that has no room for a task."""
+
+    name: str
+    most: int
+    window: float
+    """0: it counts what runs at once."""
+    used: int
+    parked: int
+    jobs: tuple[str, ...]
+    """Those of the same user that hold it."""
+    free_at: float | None
+    """When it is expected to have room: of a rate, that is certain."""
+
+
 class Reason(Struct, frozen=True):
     code: str
     message: str
     ahead: int | None = None  # how many tasks are ahead of it, if that was counted
+    limit: FullLimit | None = None
 
 
 class StageEstimate(Struct, frozen=True):
@@ -114,12 +130,32 @@ class Estimate(Struct, frozen=True):
     stages: Mapping[str, StageEstimate]
 
 
+class FullLimitDocument(TypedDict):
+    """A limit that has no room: ``used`` of ``most``, and ``parked`` tasks that wait for it.
+
+    ``jobs`` are those of the same user that hold it. ``free_at`` is when a rate has room again, or when the first
+    holder is expected to finish, going by earlier runs of its stage.
+    """
+
+    name: str
+    most: int
+    window_seconds: float | None
+    used: int
+    parked: int
+    jobs: list[str]
+    free_at: str | None
+
+
 class ReasonDocument(TypedDict):
-    """``ahead`` is how many tasks are ahead of it, up to 1000, if it only waits for its turn."""
+    """``ahead`` is how many tasks are ahead of it, up to 1000, if it only waits for its turn.
+
+    ``limit`` is what it waits for with the code `LIMITED`.
+    """
 
     code: str
     message: str
     ahead: NotRequired[int]
+    limit: NotRequired[FullLimitDocument]
 
 
 class ExplainDocument(TypedDict):
@@ -153,7 +189,23 @@ class EstimateDocument(TypedDict):
 
 def reason_to_json(reason: Reason) -> ReasonDocument:
     document: ReasonDocument = {"code": reason.code, "message": reason.message}
-    return document if reason.ahead is None else {**document, "ahead": reason.ahead}
+    if reason.ahead is not None:
+        document["ahead"] = reason.ahead
+    if reason.limit is not None:
+        document["limit"] = _limit_to_json(reason.limit)
+    return document
+
+
+def _limit_to_json(limit: FullLimit) -> FullLimitDocument:
+    return {
+        "name": limit.name,
+        "most": limit.most,
+        "window_seconds": limit.window or None,
+        "used": limit.used,
+        "parked": limit.parked,
+        "jobs": list(limit.jobs),
+        "free_at": None if limit.free_at is None else iso(limit.free_at),
+    }
 
 
 def estimate_to_json(estimate: Estimate, now: float) -> EstimateDocument:

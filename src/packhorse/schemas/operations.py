@@ -269,3 +269,62 @@ class ReadyDocument(TypedDict):
     status: Literal["ready"]
     store: Literal["ok"]
     blobs: Literal["ok"]
+
+
+class LimitHolderDocument(TypedDict):
+    """A task of your tenant that is counted."""
+
+    job_id: str
+    stage: str
+    element: int
+    worker: str
+    since: str | None
+
+
+class LimitKeyDocument(TypedDict):
+    """One key of a limit. ``value`` is the user, tenant or parameter; null for users of other tenants.
+
+    ``used`` tasks run now, or started within the window; ``parked`` ones wait, counted up to 1000. ``holders`` are
+    those of your tenant. ``free_at`` is when a rate has room again.
+    """
+
+    value: str | None
+    used: int
+    parked: int
+    holders: list[LimitHolderDocument]
+    free_at: str | None
+
+
+class LimitVersionDocument(TypedDict):
+    """``most`` is null where the limit was reset to the numbers of the pipelines."""
+
+    version: int
+    most: int | None
+    at: str | None
+    by: str
+    reason: str
+
+
+class LimitDocument(TypedDict):
+    """A limit on tasks of all jobs. ``by`` is ``user``, ``tenant``, ``params.NAME`` or ``name``.
+
+    ``window_seconds`` is null if it counts what runs at once. ``declared`` are the numbers of the pipelines in
+    ``pipelines``; ``set`` is the version in force that an operator has made, which replaces them.
+    """
+
+    name: str
+    by: str
+    window_seconds: float | None
+    declared: list[int]
+    pipelines: list[str]
+    set: LimitVersionDocument | None
+    version: int
+    versions: list[LimitVersionDocument]
+    used: int
+    parked: int
+    keys: list[LimitKeyDocument]
+
+
+class LimitsPage(TypedDict):
+    items: list[LimitDocument]
+    next: None

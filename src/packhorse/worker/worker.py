@@ -38,6 +38,7 @@ from packhorse.log import log, trace, traced
 from packhorse.settings import FILE_SCHEME, Settings, without_secrets
 from packhorse.store.base import Claim, Lease, Renewal, Starter, Store
 from packhorse.store.collections import workers
+from packhorse.store.collections.limits import apply_limits
 from packhorse.store.collections.queues import list_pauses
 from packhorse.store.collections.workers import WorkerCard, publish_definitions
 from packhorse.worker.attempt import LOST, Attempt, Outcome, Resources, StopReason
@@ -140,6 +141,8 @@ class Worker:
         described, encryptor = self._described, get_encryptor(self._settings.secret_key)
         await publish_definitions(self._store, described.definitions)
         await declare(self._store, described.schedules, described.definitions, encryptor)
+        if self._store.has_limits:
+            await apply_limits(self._store)
         await workers.enroll(self._store, self._current_card())
         await self._read_pauses()
         log.worker_started(self.card.id, self._slots.sizes, without_secrets(self._settings.store))

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
-from litestar import get, post
+from litestar import delete, get, post, put
 from litestar.params import FromQuery, QueryParameter
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
@@ -14,7 +14,8 @@ from msgspec import Meta, Struct
 from prometheus_client import CollectorRegistry, Gauge
 
 from packhorse import metrics
-from packhorse.errors import BlobUnavailable, QueueNotFound, StoreError, StoreUnavailable
+from packhorse.define.options import MOST_AT_LIMIT
+from packhorse.errors import BlobUnavailable, Conflict, LimitNotFound, QueueNotFound, StoreError, StoreUnavailable
 from packhorse.http.openapi import error_responses, json_body, response_spec
 from packhorse.http.requests import HttpRequest, Id, Nothing, read_json
 from packhorse.http.services import FromCaller, FromServices, HttpServices
@@ -35,9 +36,17 @@ Window = Annotated[str, QueryParameter(description="How far back the series goes
 
 
 class Why(Struct):
-    """Why a queue is paused; shown to users who wait."""
+    """Why a queue is paused, shown to users who wait; or why a limit is changed, shown in its history."""
 
     reason: Annotated[str, Meta(extra_json_schema={"maxLength": LONGEST_REASON})] = ""
+
+
+class NewLimit(Struct):
+    """``version`` is the one you have seen; 409 if it is not the newest."""
+
+    most: Annotated[int, Meta(ge=0, le=MOST_AT_LIMIT)]
+    reason: Annotated[str, Meta(extra_json_schema={"maxLength": LONGEST_REASON})] = ""
+    version: int | None = None
 
 
 @get("/stats", scope="operate", shared=True, responses=error_responses(QueueNotFound))
@@ -75,6 +84,38 @@ async def resume(request: HttpRequest, services: FromServices, caller: FromCalle
     """Resume this queue; if it was not paused, nothing happens."""
     await read_json(request, Nothing)
     return await operations.resume_queue(services, caller, queue)
+
+
+@get("/limits", scope="operate", shared=True, responses=error_responses())
+async def list_limits(services: FromServices, caller: FromCaller) -> schemas.LimitsPage:
+    """The limits of all pipelines: their numbers, who holds them, and how many tasks wait for each."""
+    return {"items": await operations.list_limits(services, caller), "next": None}
+
+
+@get("/limits/{limit:str}", scope="operate", shared=True, responses=error_responses(LimitNotFound))
+async def get_limit(services: FromServices, caller: FromCaller, limit: Id) -> schemas.LimitDocument:
+    """One limit, with the numbers that operators have set and why."""
+    return await operations.limit(services, caller, limit)
+
+
+@put(
+    "/limits/{limit:str}", scope="operate", shared=True, status_code=200, **json_body(NewLimit, LimitNotFound, Conflict)
+)
+async def set_limit(
+    request: HttpRequest, services: FromServices, caller: FromCaller, limit: Id
+) -> schemas.LimitDocument:
+    """Replace the number of a limit for all jobs, now; running tasks continue. 0 starts nothing more."""
+    given = await read_json(request, NewLimit)
+    return await operations.set_limit(services, caller, limit, given.most, given.reason, given.version)
+
+
+@delete("/limits/{limit:str}", scope="operate", shared=True, status_code=200, **json_body(Why, LimitNotFound))
+async def reset_limit(
+    request: HttpRequest, services: FromServices, caller: FromCaller, limit: Id
+) -> schemas.LimitDocument:
+    """Apply the numbers of the pipelines again."""
+    given = await read_json(request, Why)
+    return await operations.set_limit(services, caller, limit, None, given.reason)
 
 
 @get("/pipelines", scope="read", responses=error_responses())

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 from litestar import Response, get, head, post
 from litestar.params import FromPath, QueryParameter
 
+from packhorse.define.validation import NOT_VALID, invalid
 from packhorse.jobs import operations
 from packhorse.schemas.operations import PercentilesDocument, PointDocument, WorkerDocument
 from packhorse.settings import Settings
@@ -166,7 +167,20 @@ async def limits(request: Page) -> Response[bytes]:
     used = await services.store.count_by_status(0, tenant=caller.tenant) if services.settings.quotas else Counts()
     counted = {"tenant_jobs": used.active, "tenant_bytes": used.bytes}
     shown = {part: [_limit_row(services.settings, each, counted) for each in names] for part, names in LIMITS.items()}
-    return render_page(request, "limits.html", limits=shown, tenant=caller.tenant)
+    of_pipelines = await operations.list_limits(services, caller)
+    return render_page(request, "limits.html", limits=shown, tenant=caller.tenant, of_pipelines=of_pipelines)
+
+
+@post("/limits/{limit:str}", scope="operate", shared=True, include_in_schema=False, status_code=303)
+async def set_limit(request: Page, limit: FromPath[str]) -> Response[bytes]:
+    given = await form(request)
+    text, version = str(given.get("most", "")).strip(), str(given.get("version", ""))
+    if text and not text.isdecimal():
+        raise invalid(NOT_VALID, [{"field": "most", "message": "It is not a whole number"}])
+    reason = str(given.get("reason", ""))
+    most, seen = int(text) if text else None, int(version) if version.isdecimal() else None
+    await operations.set_limit(*services_and_caller(request), limit, most, reason, seen)
+    return redirect(request, "/limits", said=f"Limit {limit} {'reset' if most is None else f'set to {most}'}.")
 
 
 def _limit_row(settings: Settings, name: str, used: Mapping[str, int]) -> LimitRow:
@@ -190,4 +204,4 @@ def components(request: Page) -> Response[bytes]:
     return render_page(request, "components.html")
 
 
-ROUTES = [components, limits, overview, overview_head, queues, pause, resume, health]
+ROUTES = [components, limits, set_limit, overview, overview_head, queues, pause, resume, health]
