@@ -42,6 +42,7 @@ ROOMS = {
     ),
     "In detail": (
         "pipelines",
+        "limits",
         "calling",
         "page",
         "visual-design",

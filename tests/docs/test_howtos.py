@@ -65,6 +65,15 @@ def counted_in_a_browser(url: str) -> None:
         expect(page.get_by_text("40 words")).to_be_visible()
 
 
+def test_limits_and_fairness(tmp_path: Path) -> None:
+    ran = run("docs/limits.md", folder=tmp_path)
+
+    assert "Limit whisper-gpu is 2 at once (version 1)." in ran.out
+    assert "version 1: 2, by local at" in ran.out
+    assert "Limit whisper-gpu is 1 at once." in ran.out
+    assert "1 passed" in ran.out
+
+
 def test_test_a_pipeline(tmp_path: Path) -> None:
     ran = run("docs/howto/test-a-pipeline.md", folder=tmp_path)
 

@@ -75,7 +75,10 @@ async def start(store: Store, definitions: list[Definition], limit: int = 10) ->
 
 
 def _stages(definitions: list[Definition]) -> list[dict[str, Any]]:
-    return [stage for each in definitions for stage in json.decode(each.plan)["stages"]]
+    found: list[dict[str, Any]] = []
+    for each in definitions:
+        found += json.decode(each.plan)["stages"]
+    return found
 
 
 async def found(http: Http, name: str, **options: Any) -> dict[str, Any]:
@@ -223,9 +226,10 @@ async def test_explain_names_the_limit_its_holders_and_when_there_is_room(
     assert reason["limit"] == {
         "name": USER, "most": 1, "window_seconds": None, "used": 1, "parked": 1, "jobs": [first], "free_at": None,
     }  # fmt: skip
-    for user in ("bob", "eve"):
-        waiting = await submit(http, user)
-        await start(store, definitions)
+    await submit(http, "bob")
+    await start(store, definitions)
+    waiting = await submit(http, "eve")
+    await start(store, definitions)
     [reason] = (await http.get(f"jobs/{waiting}/explain")).json()["reasons"]
     assert reason["limit"]["name"] == SITE
     assert "2 of 2 per minute are used; there is room again in " in reason["message"]

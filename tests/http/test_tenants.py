@@ -75,7 +75,6 @@ BODIES: dict[str, dict[str, Any]] = {
     "POST failures/retry": {"json": {"pipeline": "convert"}},
     "POST failures/dismiss": {"json": {"pipeline": "convert", "reason": "known"}},
     "PUT limits/{limit}": {"json": {"most": 1}},
-    "PUT limits/{limit}": {"json": {"most": 1}},
 }
 
 

@@ -50,11 +50,11 @@ def show(name: Name, /, *, remote: Remote = Remote()) -> None:
         }
     )
     for each in found["keys"]:
-        output.message(_key_text(each))
+        output.plain(_key_text(each))
     for each in found["versions"]:
         most = "reset" if each["most"] is None else each["most"]
         why = f": {each['reason']}" if each["reason"] else ""
-        output.message(f"version {each['version']}: {most}, by {each['by']} at {output.clock(each['at'])}{why}")
+        output.plain(f"version {each['version']}: {most}, by {each['by']} at {output.clock(each['at'])}{why}")
 
 
 @app.command(name="set")

@@ -64,7 +64,7 @@ async def put_limit(
 
 
 class _Outdated(Exception):
-    """Is no `Conflict`, which would be tried again."""
+    """Is no `Conflict`, which `update` would retry."""
 
 
 async def list_limits(store: Store) -> dict[str, SetLimit]:
