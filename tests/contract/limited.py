@@ -15,7 +15,7 @@ from packhorse.store.base import Claim, Store
 from tests.contract.builders import claim, finish, plan, stage, submission
 from tests.contract.stores import lent
 
-LIMITED = ["model", "sqlite", "postgresql"]
+LIMITED = ["model", "sqlite", "postgresql", "redis", "redis+cluster"]
 """The stores that have limits and fairness. On the others, a submit that needs them is refused."""
 
 

@@ -110,8 +110,6 @@ def is_own_work(change: Change) -> bool:
         # The next job in the line of the slot is due then; or what is parked under the limit.
         if isinstance(effect, MakeDue | ReleaseSlot) or (isinstance(effect, EndLease) and effect.limits):
             return False
-        if isinstance(effect, EndLease) and effect.limits:  # so is what was parked under them
-            return False
         is_attempt = is_attempt or isinstance(effect, Grant | EndLease)
     return is_attempt and change.after.stopping is None
 

@@ -155,7 +155,7 @@ async def test_who_comes_back_too_late_starts_nothing(
 
 async def test_who_comes_back_too_late_leaves_the_next_reservation_alone(timed_redis: RedisStore, clock: Clock) -> None:
     job = await submit(timed_redis)
-    entries, _ = await reserve(timed_redis, "late")
+    entries, *_ = await reserve(timed_redis, "late")
     clock.forward(RESERVED)
     await reserve(timed_redis, "next")
 

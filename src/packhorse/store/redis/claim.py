@@ -37,6 +37,8 @@ MOST = 128
 """Entries reserved per queue in one round: what is decided at once is committed well within a reservation."""
 ASKS = 64
 """Claims answered by one script."""
+CUTS = 4
+"""Rounds in a row that may look past tasks which limits stop, five hundred each; then the next claim continues."""
 TRIES = 5
 """Decisions about one entry whose job keeps moving; then it is left to the next claim."""
 
@@ -65,8 +67,12 @@ class Ask(NamedTuple):
     """The worker, the seconds of its leases, and tokens for what may be started; empty if nothing may."""
 
 
-Reserved = tuple[list[Entry], Mapping[str, Any]]
-"""Entries, and the rows of their jobs."""
+class Reserved(NamedTuple):
+    entries: list[Entry]
+    rows: Mapping[str, Any]
+    """Of their jobs."""
+    is_cut: bool
+    """Whether so many tasks were parked that there may be more."""
 
 
 class Known:
@@ -109,15 +115,17 @@ class Claimer:
         started: list[Claim] = []
         passed: list[Entry] = []
         token = secrets.token_hex(8)
+        rounds = 0
         try:
             while left and kinds:
+                rounds += 1
                 asked = {queue: min(limit, MOST) for queue, limit in left.items()}
                 starts: Sequence[str] = ()
                 tokens: list[str] = []
                 if isinstance(decide, Starter):
                     tokens = decide.take(sum(asked.values()))
                     starts = [decide.worker, str(decide.lease), *tokens]
-                [(entries, rows)] = await self._reserve([Ask(token, asked, tuple(kinds), starts)])
+                [(entries, rows, is_cut)] = await self._reserve([Ask(token, asked, tuple(kinds), starts)])
                 if isinstance(decide, Starter):
                     used = {entry.token for entry in entries}
                     decide.give_back(each for each in tokens if each not in used)
@@ -127,7 +135,8 @@ class Claimer:
                 for queue, limit in asked.items():
                     found = sum(entry.queue == queue for entry in entries)
                     left[queue] -= sum(_queue(claim) == queue for claim in claims)
-                    if found < limit or left[queue] <= 0:
+                    has_more = found == limit or (is_cut and rounds < CUTS)
+                    if not has_more or left[queue] <= 0:
                         del left[queue]
         finally:
             if passed:  # a newer packhorse's jobs stay where they are, and must not hide the rest
@@ -154,13 +163,16 @@ class Claimer:
             for ask in asks
         ]
         sent = time.monotonic()
-        at, found, rows = await self._link.run(
+        at, found, rows, cut = await self._link.run(
             "claim", self._clock.argument(), RESERVED, BATCH, pack([list(lists), packed]), self._writer.name,
-            json.VERSION, *FIELDS, "spec", "lineage", "start",
+            json.VERSION, *FIELDS, "spec", "limits", "lineage", "start",
         )  # fmt: skip
         self._clock.learn(float(at), sent)
         by_job = {rows[i].decode(): rows[i + 1] for i in range(0, len(rows), 2)}
-        return [([Entry.of(*flat[i : i + 5]) for i in range(0, len(flat), 5)], by_job) for flat in found]
+        return [
+            Reserved([Entry.of(*flat[i : i + 5]) for i in range(0, len(flat), 5)], by_job, bool(is_cut))
+            for flat, is_cut in zip(found, cut, strict=True)
+        ]
 
     async def _give_back(self, entries: Sequence[Entry], token: str) -> None:
         await self._writer.put(
@@ -223,6 +235,7 @@ class Claimer:
                 jobs[entry.job_id] = claim.job
             decided.append((entry, claim, member))
         again: list[Entry] = []
+        stopped: list[Entry] = []
         outcomes = await self._writer([member for _, _, member in decided])
         for (entry, claim, _), outcome in zip(decided, outcomes, strict=True):
             if isinstance(outcome, StoreError):
@@ -232,6 +245,10 @@ class Claimer:
                 known.jobs[entry.job_id] = claim.job
             elif outcome and claim is not None and outcome[0] in (b"version", b"behind"):
                 again.append(entry)
+            elif outcome and outcome[0] == b"not_lowered":
+                stopped.append(entry)
+        if stopped:
+            await self._give_back(stopped, token)
         return again
 
     def _decide(
@@ -249,7 +266,7 @@ class Claimer:
         except PackhorseError as error:
             # A job nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
             log.entry_dropped(entry.job_id, entry.task.stage, error)
-        gone = ["back", entry.queue, entry.kind, entry.rank, entry.text]
+        gone = ["drop", entry.queue, entry.kind, entry.rank, entry.text]
         return None, pack_effects(gone, guards=[["reserved", entry.text, token]])
 
     async def _note_start(self, entry: Entry, known: Known, started: dict[Entry, Claim]) -> None:

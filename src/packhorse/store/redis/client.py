@@ -54,7 +54,7 @@ NOT_BEGUN_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "CROSSSL
 _pack = msgspec.msgpack.Encoder().encode
 
 WRITES = frozenset({"append", "claim", "commit", "log", "put", "renew", "report", "spend", "take", "view"})
-_EFFECTS, _RECORDS = ("lib", "record_lib", "effects"), ("lib", "record_lib")
+_EFFECTS, _RECORDS = ("lib", "record_lib", "effects", "limits"), ("lib", "record_lib")
 LIBRARIES = {"commit": _EFFECTS, "claim": _EFFECTS, "put": _RECORDS, "take": _RECORDS}
 """What is put in front of a script, if it is not only `lib`."""
 

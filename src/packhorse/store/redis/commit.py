@@ -10,13 +10,13 @@ from msgspec import Struct
 
 from packhorse.core import changes, failures, json
 from packhorse.core.changes import Change, Effect, Guard
+from packhorse.core.limits import LimitUse, Share, share_of
 from packhorse.core.models import Job, TaskId
-from packhorse.core.plan import TaskStatus
+from packhorse.core.plan import StagePlan, TaskStatus
 from packhorse.core.records import IndexEntry, Put
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.base import is_own_work
 from packhorse.store.counters import Usage, refuse_usage
-from packhorse.store.limits import MISSING
 from packhorse.store.redis import keys, rows
 from packhorse.store.redis.session import Member, Session, pack_member
 from packhorse.store.redis.starts import Known, Template, pack_start
@@ -109,6 +109,8 @@ def pack_change(change: Change, known: Known, reservation: str | None = None) ->
     for guard in change.guards:
         if reservation is not None and isinstance(guard, changes.Waiting):  # it waits with us
             words += (3, "reserved", keys.entry(job.id, guard.task), reservation)
+        elif reservation is not None and isinstance(guard, changes.WithinLimits):  # it was counted then
+            words += (2, "not_lowered", _uses(guard.limits))
         else:
             words += _guard(guard, job)
     words.append(0)
@@ -197,11 +199,12 @@ def _guard(guard: Guard, job: Job) -> tuple[Any, ...]:
             return (3, "overdue", keys.entry(job.id, task), token)
         case changes.Waiting(task):
             stage = job.plan.stage(task.stage)
-            return (3, "waiting", keys.ready(stage.queue, stage.kind), keys.entry(job.id, task))
+            name = "waiting" if stage.fair is None else "may_start"
+            return (3, name, keys.ready(stage.queue, stage.kind), keys.entry(job.id, task))
         case changes.Foremost(task, kinds):
             return (4 + len(kinds), "foremost", job.plan.stage(task.stage).queue, str(-job.priority), job.id, *kinds)
-        case changes.WithinLimits():  # a submit that would need it is refused
-            raise StoreError(MISSING)
+        case changes.WithinLimits(_, uses):
+            return (2, "within", _uses(uses))
         case changes.KeyUnused(key):
             return (2, "unused", keys.idempotency(key))
         case changes.SlotFree(slot):
@@ -261,23 +264,62 @@ def _places(before: Job | None, job: Job, words: Words) -> None:
 # Effects by type.
 
 
+def _uses(limits: Sequence[LimitUse]) -> str:
+    return json.encode(limits).decode()
+
+
+def _place(priority: int, share: Share | None) -> str:
+    """Where a task is in its queue, or in which share's turn: see lua/limits.lua."""
+    return str(-priority) if share is None else f"{share.rank} {share.cost!r} {share.name}"
+
+
 def _due(effect: changes.MakeDue, change: Change, words: Words) -> None:
     job, at = change.after, effect.not_before
     entry = keys.entry(job.id, effect.task)
+    if effect.limits or effect.share is not None:
+        place = _place(effect.priority, effect.share)
+        due = str(at), str(at - effect.delay), _uses(effect.limits)
+        words += (8, "due_limited", effect.queue, effect.kind, place, entry, *due)
+        return
     words += (7, "due", effect.queue, effect.kind, str(-effect.priority), entry, str(at), str(at - effect.delay))
 
 
 def _back(effect: changes.TakeBack, change: Change, words: Words) -> None:
     job = change.after
     stage = job.plan.stage(effect.task.stage)
+    if stage.is_regulated:
+        _leave_queue(effect, stage, change, words)
+        return
     words += (5, "back", stage.queue, stage.kind, str(-job.priority), keys.entry(job.id, effect.task))
 
 
+def _leave_queue(effect: changes.TakeBack, stage: StagePlan, change: Change, words: Words) -> None:
+    """The same of a task with limits or turns. One that will not start makes way for others."""
+    job = change.before or change.after
+    task = job.task(effect.task)
+    due_at = job.not_before if task is None or task.ready_at is None else task.ready_at
+    place = _place(job.priority, share_of(job, effect.task, due_at))
+    where = (stage.queue, stage.kind, place, keys.entry(job.id, effect.task))
+    if effect.limits:
+        words += (6, "back_limited", *where, _uses(effect.limits))
+    else:
+        words += (5, "take_limited", *where)
+
+
 def _grant(effect: changes.Grant, change: Change, words: Words) -> None:
+    if effect.limits or effect.share is not None:
+        job, place = change.after, _place(change.after.priority, effect.share)
+        start = (keys.entry(job.id, effect.task), effect.token, effect.worker, str(effect.seconds))
+        queue = job.plan.stage(effect.task.stage).queue
+        words += (8, "grant_limited", *start, _uses(effect.limits), queue, place)
+        return
     words += (5, "grant", keys.entry(change.after.id, effect.task), effect.token, effect.worker, str(effect.seconds))
 
 
 def _finish(effect: changes.EndLease, change: Change, words: Words) -> None:
+    if effect.limits:
+        words += (3, "finish_limited", keys.entry(change.after.id, effect.task), _uses(effect.limits))
+        return
     words += (2, "finish", keys.entry(change.after.id, effect.task))
 
 

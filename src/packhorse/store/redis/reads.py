@@ -178,7 +178,7 @@ class ReadStore(NoteStore):
     async def ready(self, kinds: Mapping[str, Collection[str]], *, limit: int = 1000) -> dict[str, int]:
         self._open()
         pairs = [(queue, kind) for queue, names in kinds.items() for kind in names]
-        counts = await self._link.ask([["ZCARD", keys.ready(*pair)] for pair in pairs])
+        counts = await self._link.run("ready", limit, pack(pairs)) if pairs else []
         found = dict.fromkeys(kinds, 0)
         for (queue, _), count in zip(pairs, counts, strict=True):
             found[queue] = min(found[queue] + count, limit)

@@ -8,6 +8,7 @@ from typing import Any
 
 from packhorse.core import json
 from packhorse.core.lifecycle import slot_key
+from packhorse.core.limits import LimitUse, uses_of
 from packhorse.core.models import Event, Job, TaskId
 from packhorse.core.plan import Plan, StagePlan, Status, TaskStatus
 from packhorse.errors import CorruptRecord, PackhorseError
@@ -46,8 +47,15 @@ def fields(job: Job) -> list[str]:
         del found["priority"]
     if job.slot != _slot(job.plan, job.tenant, job.user):
         found["slot"] = job.slot
+    if job.plan.is_regulated:
+        found["limits"] = json.encode(_limits(job)).decode()
     flat = [text for name, value in found.items() if value is not None for text in (name, str(value))]
     return [*flat, "state", json.state_of(job).decode()]
+
+
+def _limits(job: Job) -> dict[str, tuple[LimitUse, ...]]:
+    """What its tasks are counted under, by stage: the same as long as the job exists."""
+    return {stage.name: uses_of(job, TaskId(stage.name)) for stage in job.plan.stages if stage.limits}
 
 
 def changed_fields(before: Job, after: Job) -> tuple[list[str], list[str]]:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import PackhorseError, StoreError
 from packhorse.store.base import Claim, Decide, Finding, Lease, OverdueTasks, Renewal
-from packhorse.store.limits import NoLimits
 from packhorse.store.redis import keys
 from packhorse.store.redis.claim import Claimer
 from packhorse.store.redis.client import Address
 from packhorse.store.redis.commit import CommitStore
 from packhorse.store.redis.counters import CounterStore
 from packhorse.store.redis.failures import FailureStore
+from packhorse.store.redis.limits import LimitStore
 from packhorse.store.redis.reads import ReadStore, drop_index_entry
 from packhorse.store.redis.records import RecordStore
 from packhorse.store.redis.rows import FIELDS, jobs_from
@@ -49,7 +49,7 @@ SYNCS = {
 }
 
 
-class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore, WatchStore, ViewStore, NoLimits):
+class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore, WatchStore, ViewStore, LimitStore):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._claim = Claimer(self._link, self.now, self._write, self._plans)
@@ -178,6 +178,7 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
         await self._write.put(*(drop_index_entry(index, job_id) for job_id in gone for index in ENDED))
         orphans = (pack_effects(["orphan", job_id], guards=[["absent", keys.job(job_id)]]) for job_id in gone)
         await self._write.put(*orphans)
+        await self._trim_limits()
 
     # Check
 

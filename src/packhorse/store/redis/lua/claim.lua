@@ -6,9 +6,9 @@ claim: start what is most urgent, or reserve it for the few seconds in which the
   ARGV[4] (msgpack) {lists of kinds, asks}, an ask being {token of its reservations, which list, start, queue, limit, queue,
           limit ...}; start is {} if the caller decides about everything, or {worker, seconds of a lease, token, token ...}
   ARGV[5] whose work it is                        ARGV[6] version of the state that the caller understands
-  ARGV[7..] the fields of a job to be read, lineage and start the last of them
+  ARGV[7..] the fields of a job to be read, limits, lineage and start the last of them
   returns the time, per ask its entries as {queue, kind, rank, entry, token} flat, the token '' for what is only reserved, and
-          the jobs as {job, fields} flat, as they are now, without the last two
+          the jobs as {job, fields} flat, as they are now, without the last three; and per ask 1 if more tasks were parked than a script looks past
 
 A start is made here if the lifecycle has prepared it for the job as it is (field `start` of the job, and hash `starts`: see
 store/redis/starts.py).
@@ -71,6 +71,7 @@ if at == '' then at = (string.gsub(string.gsub(instant(now), '0+$', ''), '%.$', 
 local FIELDS, field = #ARGV - 6, {}
 for i = 1, FIELDS do field[ARGV[6 + i]] = i end
 local VERSION, LINEAGE, UPDATED, STATE, START = field.version, field.lineage, field.updated_at, field.state, field.start
+local LIMITS, MOST_PARKED = field.limits, 500
 local rows = {}
 
 local function row_of(job)
@@ -194,12 +195,52 @@ local function prepared(job, entry, by, token)
   )
 end
 
+-- The limits of a task, from the field that only jobs with limits have.
+local limited = {}
+
+local function uses_of(job, entry)
+  local row = row_of(job)
+  if not row[LIMITS] then return end
+  if not limited[job] then limited[job] = cjson.decode(row[LIMITS]) end
+  return limited[job][string.match(entry, '^%S+ (%S+)')]
+end
+
+-- Tasks one after the other, each when the one before was taken: what goes by priority and age, and what takes turns.
+local function candidates(queue, names, limit)
+  local found, n = most_urgent(queue, names, limit), 0
+  if call('EXISTS', P .. 'turns:' .. queue) == 0 then
+    return function()
+      n = n + 1
+      return found[n]
+    end
+  end
+  return function()
+    local one, turn = found[n + 1], limits().next_turn(queue, names)
+    if turn and one then
+      local is_later = one[5] > turn[5] or (one[5] == turn[5] and job_of(one[4]) >= job_of(turn[4]))
+      if is_later then return turn end
+    end
+    if one then
+      n = n + 1
+      return one
+    end
+    return turn
+  end
+end
+
 local reserved, jobs, moved = {}, {}, {}
 
--- Start it, or reserve it; whether it was started. The caller finds out from the record whether a damaged key was in the way.
+-- Start it, reserve it, or park it, and say which. The caller finds out from the record whether a damaged key was in the way.
 local function take(ask, one, by, token, mine)
-  local queue, kind, rank, entry = unpack(one, 1, 4)
+  local queue, kind, place, entry = unpack(one, 1, 4)
   local job, given = job_of(entry), ''
+  local has_turn, uses = not tonumber(place), uses_of(job, entry)
+  if not has_turn then put(zsets, 'ready:' .. queue .. ':' .. kind, entry, false) end
+  local full = uses and limits().first_full(uses)
+  if full then
+    limits().park(queue, kind, place, entry, uses, full)
+    return 'parked'
+  end
   local is_read, start = false, nil
   if token then is_read, start = pcall(prepared, job, entry, by, token) end
   if is_read and start then
@@ -209,33 +250,48 @@ local function take(ask, one, by, token, mine)
     given = token
   else
     put(zsets, 'reserved', entry, now + seconds)
-    put(hashes, 'reservations', entry, ask .. '\t' .. rank .. '\t' .. queue .. '\t' .. kind)
+    put(hashes, 'reservations', entry, table.concat({ask, has_turn and '0' or place, queue, kind}, '\t'))
+    if uses or has_turn then limits().reserve(queue, place, entry, uses and cjson.encode(uses) or '[]', uses or {}) end
+    if not row_of(job)[VERSION] and call('EXISTS', P .. 'limits:keys') == 1 then limits().look_at_all() end
   end
-  row_of(job)
   local n = #mine
-  mine[n + 1], mine[n + 2], mine[n + 3], mine[n + 4], mine[n + 5] = queue, kind, rank, entry, given
-  return given ~= ''
+  mine[n + 1], mine[n + 2], mine[n + 3], mine[n + 4], mine[n + 5] = queue, kind, place, entry, given
+  return given == '' and 'reserved' or 'started'
 end
 
+local cut = {}  -- per ask, whether so many tasks were parked that there may be more
 for i, ask in ipairs(asks) do
   local mine, by, used = {}, ask[3], 2
   if by[1] then by.quoted = string.sub(cjson.encode(by[1]), 2, -2) end
+  cut[i] = 0
   for place = 4, #ask, 2 do
-    local queue, limit = ask[place], ask[place + 1]
-    flush()  -- what an earlier ask took, or what has just become ready
-    local found = most_urgent(queue, kinds[ask[2]], limit)
-    for n = 1, math.min(limit, #found) do
-      put(zsets, 'ready:' .. queue .. ':' .. found[n][2], found[n][4], false)
-      if take(ask[1], found[n], by, by[used + 1], mine) then used = used + 1 end
+    local queue, limit, parked, was_parked = ask[place], ask[place + 1], 0, true
+    while was_parked and limit > 0 and parked < MOST_PARKED do  -- what was woken meanwhile may be the most urgent
+      was_parked = false
+      flush()  -- what an earlier ask took, or what has just become ready
+      local next_one = candidates(queue, kinds[ask[2]], limit)
+      local one = next_one()
+      while one and limit > 0 and parked < MOST_PARKED do
+        local how = take(ask[1], one, by, by[used + 1], mine)
+        if how == 'started' then used = used + 1 end
+        if how == 'parked' then
+          was_parked = true
+          parked = parked + 1
+        else
+          limit = limit - 1
+        end
+        one = limit > 0 and next_one()
+      end
     end
+    if parked >= MOST_PARKED then cut[i] = 1 end
   end
   reserved[i] = mine
 end
 flush()
 if #moved > 0 then tell(moved, ARGV[5]) end
 for job, row in pairs(rows) do
-  row[FIELDS], row[FIELDS - 1] = nil, nil  -- what only the script needs
+  row[FIELDS], row[FIELDS - 1], row[FIELDS - 2] = nil, nil, nil  -- what only the script needs
   jobs[#jobs + 1] = job
   jobs[#jobs + 1] = row
 end
-return {instant(now), reserved, jobs}
+return {instant(now), reserved, jobs, cut}

@@ -61,6 +61,15 @@ local function rare_guards()
     waiting = function(ready, entry)
       if not z_score(ready, entry) then return {} end
     end,
+    may_start = function(ready, entry)
+      if not z_score(ready, entry) and not limits().may_start(entry) then return {} end
+    end,
+    within = function(uses)
+      if limits().first_full(cjson.decode(uses)) then return {} end
+    end,
+    not_lowered = function(uses)
+      if limits().is_lowered(cjson.decode(uses)) then return {} end
+    end,
     reserved = function(entry, token)
       if not is_held('reservations', entry, token) then return {} end
     end,

@@ -158,6 +158,42 @@ local function rare_effects()
         put(zsets, 'queued', entry, false)
       end
     end,
+    -- The same of tasks that have limits, or take turns.
+    due_limited = function(_, queue, kind, place, entry, at, queued_at, uses)
+      if tonumber(at) <= now + soon then
+        limits().make_due(queue, kind, place, entry, cjson.decode(uses))
+      else
+        local delayed = tonumber(place) and 'due' or 'due:shared'
+        put(zsets, delayed, table.concat({place, queue, kind, entry}, '\t'), tonumber(at))
+        put(zsets, 'queued', entry, tonumber(queued_at))
+      end
+    end,
+    take_limited = function(_, queue, kind, place, entry)
+      limits().leave(queue, kind, place, entry)
+    end,
+    back_limited = function(_, queue, kind, place, entry, uses)
+      local held = limits().leave(queue, kind, place, entry)
+      if held then limits().let_go(entry, held) else limits().wake_all(cjson.decode(uses)) end
+    end,
+    drop = function(_, queue, kind, rank, entry)
+      local held = limits().leave(queue, kind, rank, entry)
+      if held then limits().let_go(entry, held) else limits().look_at_all() end
+    end,
+    grant_limited = function(_, entry, token, worker, seconds, uses, queue, place)
+      effects.grant(_, entry, token, worker, seconds)
+      limits().count(entry, cjson.decode(uses), token)
+      limits().pay(queue, entry, place)
+    end,
+    finish_limited = function(_, entry, uses)
+      effects.finish(_, entry)
+      limits().let_go(entry, cjson.decode(uses))
+    end,
+    limit = function(_, name, most)
+      limits().set(name, most)
+    end,
+    trim_limit = function(_, key)
+      limits().trim(key)
+    end,
     unreserve = function(_, entry)
       put_back(entry)
     end,

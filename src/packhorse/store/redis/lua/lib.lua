@@ -152,9 +152,16 @@ local function announce(job, message)
   tell_outside('queue:progress', '{"job_id":"' .. job .. '","message":' .. message .. '}')
 end
 
--- The entry may start: into the set of its queue and kind, by rank (the negated priority), then by the text.
-local function make_ready(queue, kind, rank, entry)
-  put(zsets, 'ready:' .. queue .. ':' .. kind, entry, tonumber(rank))
+local limits  -- makes what limits.lua has, in the scripts that have it
+
+-- The entry may start: into the set of its queue and kind, by rank (the negated priority), then by the text; or it takes turns.
+local function make_ready(queue, kind, place, entry)
+  local rank = tonumber(place)
+  if rank then
+    put(zsets, 'ready:' .. queue .. ':' .. kind, entry, rank)
+  else
+    limits().make_turn(queue, kind, place, entry)
+  end
   local job, stage, element = string.match(entry, '^(%S*) (%S+) ?%a?(%d*)$')
   element = element == '' and '0' or element
   tell_outside('queue:' .. queue, '{"job_id":"' .. job .. '","stage":"' .. stage .. '","element":' .. element .. '}')
@@ -168,6 +175,7 @@ local function promote(now, batch)
     put(zsets, 'due', delayed, false)
     put(zsets, 'queued', entry, false)
   end
+  if call('EXISTS', P .. 'limits:wakes', P .. 'due:shared') > 0 then limits().promote(batch) end
 end
 
 -- A reservation is over: the entry is where it was before, and no attempt was counted.
@@ -175,8 +183,11 @@ local function put_back(entry)
   local held = h_get('reservations', entry)
   if held then
     local rank, queue, kind = string.match(held, '^[^\t]*\t([^\t]*)\t([^\t]*)\t(.*)$')
-    make_ready(queue, kind, rank, entry)
+    local place, uses = limits().end_reservation(entry)
+    if place then limits().refund(queue, place) end
+    make_ready(queue, kind, place or rank, entry)
     put(hashes, 'reservations', entry, false)
+    if uses then limits().let_go(entry, uses) end
   end
   put(zsets, 'reserved', entry, false)
 end
