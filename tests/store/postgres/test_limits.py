@@ -14,7 +14,7 @@ from packhorse.store.postgres.starts import Ask, begin
 from packhorse.store.rows import Plans
 from tests.contract.builders import KINDS, cancel, claim, claim_one, finish, held, ids, plan, stage, submit_many
 from tests.contract.limited import at_once, finish_all, limited, submit_for
-from tests.store.postgres.inside import Raw, blocks, recorded
+from tests.store.postgres.inside import Raw, blocks, recorded, somebody_waits_for
 from tests.store.postgres.test_jobs import NOBODY, UNTOLD
 
 ONCE = limited(at_once(1))
@@ -62,6 +62,19 @@ async def test_a_commit_does_not_wait_for_a_claim_that_counts(pg: PostgresStore,
     assert (await held(pg, first.job.id)).status is Status.COMPLETED
     await rival.rollback()
     assert len(await claim(pg)) == 1
+
+
+async def test_a_claim_counts_when_the_one_before_has_counted(pg: PostgresStore, raw: Raw) -> None:
+    await submit_many(pg, 2, ONCE)
+    rival = raw.transaction()
+    await rival.start()
+    await raw.execute("SELECT FROM regulator FOR UPDATE")
+
+    waiting = asyncio.create_task(claim(pg))
+    await somebody_waits_for(raw)
+    await rival.rollback()
+
+    assert len(await waiting) == 1
 
 
 async def test_claims_cancels_and_ends_that_meet_neither_exceed_a_limit_nor_lose_a_task(
