@@ -11,7 +11,14 @@ from typing import TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
@@ -48,6 +55,7 @@ LIMITS = st.lists(
         st.builds(at_once, st.integers(1, 4), st.just(""), st.just("gpu")),
         st.builds(per_minute, st.integers(1, 4), st.just("tenant")),
     ),
+    min_size=1,
     max_size=3,
     unique_by=lambda limit: limit.name,
 )
@@ -107,6 +115,12 @@ class Program(RuleBasedStateMachine):
 
     # The program
 
+    @initialize(limits=LIMITS, fair=FAIR)
+    def begin(self, limits: list[Limit], fair: Fair | None) -> None:
+        for user in USERS:
+            self.submit(limits, fair, "only", user, "x", 0, 0.0, 3)
+        self.claim(3)
+
     @precondition(lambda self: len(self.jobs) < MOST_JOBS)
     @rule(
         limits=LIMITS,
@@ -157,10 +171,12 @@ class Program(RuleBasedStateMachine):
                     assert not is_due or any(map(self.is_full, uses_of(job, at))), "it waits although there is room"
 
     @precondition(lambda self: self.running)
-    @rule(nth=st.integers(0, 100), how=st.sampled_from([*ENDS, "finish", "finish"]))
-    def end(self, nth: int, how: str) -> None:
+    @rule(nth=st.integers(0, 100), how=st.sampled_from([*ENDS, "finish", "finish"]), looks=st.booleans())
+    def end(self, nth: int, how: str, looks: bool) -> None:
         (job_id, at), claimed = sorted(self.running.items(), key=lambda each: each[0])[nth % len(self.running)]
         self.make(ENDS[how](self.jobs[job_id], at, claimed.token, self.clock.now))
+        if looks:
+            self.claim_all()
 
     @precondition(lambda self: self.running)
     @rule(survivors=st.integers(0, 3))
