@@ -97,7 +97,19 @@ class CounterStore(Session):
             asked = [(queue, kind, f"({flat[1].decode()}") for queue, kind, _, flat in there]
             if not asked:
                 break
-        return found
+        return found + await self._first_turns(kinds)
+
+    async def _first_turns(self, kinds: Mapping[str, Collection[str]]) -> list[Head]:
+        """The first tasks of the shares whose turns are next."""
+        pairs = [(queue, kind) for queue, names in kinds.items() for kind in names]
+        shares = await self._link.ask([["ZRANGE", keys.lanes(*pair), "0", str(MOST_RANKS - 1)] for pair in pairs])
+        lanes = [(*pair, each.decode()) for pair, found in zip(pairs, shares, strict=True) for each in found]
+        firsts = await self._link.ask([["ZRANGE", keys.turns(*lane), "0", "0"] for lane in lanes])
+        return [
+            Head(lane[0], *keys.entry_from(first[0].decode()))
+            for lane, first in zip(lanes, firsts, strict=True)
+            if first
+        ]
 
     async def count_by_status(self, most: int, *, tenant: str | None = None) -> Counts:  # noqa: ARG002 (the indexes know)
         if tenant is not None:

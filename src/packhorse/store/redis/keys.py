@@ -21,6 +21,8 @@ idempotency = "key:{}".format
 
 kinds = "kinds:{}".format  # of stages that use the queue, or have
 ready = "ready:{}:{}".format  # by queue and kind
+lanes = "turns:{0}:lanes:0\t{0}\t{1}".format  # of shares: see lua/limits.lua
+turns = "turns:{0}:tasks:0\t{0}\t{1}\t{2}".format
 
 # Failures: one hash of them, and sorted sets of their ids, which are in the order of time. Tenants are escaped.
 FAILING = "failures:tenants"
