@@ -10,12 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
+from packhorse.core.limits import Fair
 from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Need, Plan, StagePlan, Status
 from packhorse.errors import SlotTaken
 from packhorse.store.base import Store
 from tests.contract import builders as b
 from tests.contract.builders import SLOT
+from tests.contract.limited import at_once
 
 QUEUE = Plan("convert", (StagePlan("only", kind="only"),), slot="convert", on_conflict="queue", fingerprint="queue-1")
 REFUSE = replace(QUEUE, on_conflict="refuse", fingerprint="refuse-1")
@@ -250,3 +252,19 @@ async def test_races_for_a_slot_start_one_job_at_a_time(store: Store, other: Sto
 
 def _cancelled(store: Store) -> Any:
     return lambda job: None if job.status.is_terminal else lifecycle.cancel(job, now=store.now())
+
+
+@pytest.mark.parametrize("options", [{"limits": (at_once(1, "name:gpu", "gpu"),)}, {"fair": Fair("user")}])
+async def test_a_job_that_is_handed_the_slot_keeps_to_limits_and_turns(store: Store, options: dict[str, Any]) -> None:
+    plan = replace(QUEUE, stages=(StagePlan("only", kind="only", **options),), fingerprint=f"q-{'-'.join(options)}")
+    await lined_up(store, 2, plan, user="ann")
+    await b.submit(store, plan, user="bob")
+    started: list[str] = []
+
+    while claims := await b.claim(store, 1 if "fair" in options else 10):
+        started.append(" ".join(each.job.user for each in claims))
+        for each in claims:
+            await b.finish(store, each)
+
+    assert sorted(started) == ["ann", "ann", "bob"]
+    assert [len(state.holders) for state in await store.limit_states(name="gpu", limit=10)] in ([], [0])
