@@ -1023,8 +1023,6 @@ The others are `now` and `close`, which do not ask the server, and `wait_for_cha
 class ModelStore:
     """A handle on the state, for callers that use nothing but the contract: see `open_model`."""
 
-    has_limits = True
-
     def __init__(self, state: State, clock: Callable[[], float]) -> None:
         self.now = clock
         self._state = state

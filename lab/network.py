@@ -342,8 +342,6 @@ class _Request:
 class RemoteStore:
     """A machine's handle on the store: every method of the contract goes over the network."""
 
-    has_limits = True
-
     def __init__(self, network: Network, machine: Machine) -> None:
         self.machine = machine
         self.generation = network.server.generation

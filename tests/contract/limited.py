@@ -1,4 +1,4 @@
-"""Stores that keep to limits and fair shares, and plans that have them."""
+"""Plans with limits and fair shares, and what their tests ask of a store."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from packhorse.core.models import Spec
 from packhorse.core.plan import Plan
 from packhorse.store.base import Claim, Store
 from tests.contract.builders import claim, finish, plan, stage, submission
-from tests.contract.stores import lent
+from tests.contract.stores import STORES, lent
 
-LIMITED = ["model", "sqlite", "postgresql", "redis", "redis+cluster"]
-"""The stores that have limits and fairness. On the others, a submit that needs them is refused."""
+LIMITED = list(STORES)
 
 
 @pytest.fixture(params=LIMITED)

@@ -11,7 +11,6 @@ import pytest
 
 from packhorse.background.janitor import Janitor
 from packhorse.blobs.base import Blobs
-from packhorse.core.limits import Fair, Limit
 from packhorse.core.models import Job
 from packhorse.core.plan import Plan, Status
 from packhorse.define.submit import Options
@@ -29,7 +28,7 @@ from packhorse.jobs.transact import Transactor
 from packhorse.settings import Settings
 from packhorse.store.base import Store
 from tests.contract.blob_fixtures import content
-from tests.contract.builders import ONE, SLOTTED, cancel, claim_one, dump, held, ids, plan, stage, submit, words
+from tests.contract.builders import ONE, SLOTTED, cancel, claim_one, dump, held, ids, submit, words
 from tests.contract.stores import Clock
 from tests.worker.builders import EPOCH, chunks, jobs, objects, submit_file
 from tests.worker.faulty import Faults
@@ -418,16 +417,3 @@ async def test_what_only_looks_like_a_nul_is_admitted(store: Store, blobs: Blobs
         job = await entering.admit(ONE, rb'{"text":"\\u0000"}', Options())
 
     assert [found.id for found in await jobs(store)] == [job.id]
-
-
-async def test_a_store_that_has_no_limits_refuses_jobs_that_need_them(
-    store: Store, blobs: Blobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "has_limits", False, raising=False)
-    limited = plan(stage("only", limits=(Limit("convert.user", "user", 1),)))
-
-    for unkept in (limited, plan(stage("only", fair=Fair("user")))):
-        with pytest.raises(InvalidInput, match="does not support limits and fairness yet"):
-            await new_job(store, blobs).admit(unkept, b"{}", ANN)
-
-    assert (await new_job(store, blobs).admit(ONE, b"{}", ANN)).user == "ann"

@@ -96,7 +96,7 @@ async def explain_job(store: Store, job: Job, fleet: Callable[[], Awaitable[Flee
 
 async def _full_limits(store: Store, job: Job, now: float) -> dict[str, FullLimit]:
     """By due stage, the first of its limits that has no room."""
-    if not (job.plan.is_regulated and store.has_limits):
+    if not job.plan.is_regulated:
         return {}
     found: dict[str, FullLimit] = {}
     for at in _first_due(job, now):

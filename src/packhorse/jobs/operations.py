@@ -16,7 +16,7 @@ from packhorse.core.limits import Limit, window_of
 from packhorse.core.models import Job
 from packhorse.define.options import MOST_AT_LIMIT, seconds
 from packhorse.define.validation import NOT_VALID, invalid
-from packhorse.errors import Forbidden, InvalidInput, LimitNotFound, QueueNotFound
+from packhorse.errors import Forbidden, LimitNotFound, QueueNotFound
 from packhorse.jobs import health
 from packhorse.jobs.explain import is_live, read_pauses
 from packhorse.jobs.health import MACHINE_FRESH
@@ -33,7 +33,7 @@ from packhorse.store.collections.base import get_readable
 from packhorse.store.collections.queues import READINGS_KEPT, Level, Pause, drop_pause, put_pause
 from packhorse.store.collections.workers import Lost, Machine, Work, WorkerCard
 from packhorse.store.counters import MINUTE, percentile
-from packhorse.store.limits import MISSING, LimitState
+from packhorse.store.limits import LimitState
 
 KEYS_SHOWN = 50
 """Keys of a limit that are shown."""
@@ -252,8 +252,6 @@ async def set_limit(
     Raises LimitNotFound, InvalidInput, and Conflict if ``version`` is not the newest.
     """
     check_reason(reason)
-    if not services.store.has_limits:
-        raise InvalidInput(MISSING, field="limit")
     if most is not None and not 0 <= most <= MOST_AT_LIMIT:
         raise invalid(NOT_VALID, [{"field": "most", "message": f"It is a number from 0 to {MOST_AT_LIMIT}"}])
     before = await limit(services, caller, name)
@@ -283,7 +281,7 @@ async def _limit(
     changed: limit_records.SetLimit | None,
 ) -> schemas.LimitDocument:
     store = services.store
-    states = await store.limit_states(name=name, limit=KEYS_SHOWN) if store.has_limits else []
+    states = await store.limit_states(name=name, limit=KEYS_SHOWN)
     jobs = await get_readable(store, list({holder.job_id for each in states for holder in each.holders}))
     by = declared[0][1].by if declared else ""
     versions = [] if changed is None else [_limit_version(each) for each in changed.versions]

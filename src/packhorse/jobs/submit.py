@@ -35,7 +35,6 @@ from packhorse.settings import Settings
 from packhorse.store.base import Store
 from packhorse.store.collections.replacements import Replacement, drop_replacement, put_replacement
 from packhorse.store.collections.webhooks import webhook_targets
-from packhorse.store.limits import check_limits
 
 DEBOUNCE = "debounce"
 """Records of the job that waits for another submit with its key."""
@@ -147,7 +146,6 @@ class NewJob:
         if len(parameters) > self._settings.parameters_limit:
             raise errors.TooLarge(field="parameters", limit=self._settings.parameters_limit)
         _refuse_nul(tenant, parameters)
-        check_limits(self._store, plan)
         reach("admit.objects.after")
         waiting = None
         if options.debounce:

@@ -12,8 +12,6 @@ from typing import Protocol
 from msgspec import Struct
 
 from packhorse.core.models import TaskId
-from packhorse.core.plan import Plan
-from packhorse.errors import InvalidInput, StoreUnavailable
 
 HOLDERS = 20
 """Holders that a state names at most."""
@@ -68,9 +66,6 @@ class Limits(Protocol):
       counts as priority 0 there.
     """
 
-    has_limits: bool
-    """Whether the store does all this. Where it does not, a submit of a pipeline that needs it is refused."""
-
     async def set_limit(self, name: str, most: int | None) -> None:
         """Replace the number of every limit of this name, now and for all jobs; None: that of each plan again.
 
@@ -86,26 +81,3 @@ class Limits(Protocol):
         Without keys: of those that hold or have counted something, or have parked tasks, in the order of their bytes:
         of one limit if its ``name`` is given, behind the key ``after``, at most ``limit``. Reads no other keys.
         """
-
-
-class NoLimits:
-    """In place of `Limits`, for a store that does not have them yet."""
-
-    has_limits = False
-
-    async def set_limit(self, name: str, most: int | None) -> None:  # noqa: ARG002
-        raise StoreUnavailable(MISSING)
-
-    async def limit_states(self, *_asked: object, **_options: object) -> list[LimitState]:
-        raise StoreUnavailable(MISSING)
-
-
-MISSING = (
-    "This store does not support limits and fairness yet. Use SQLite or PostgreSQL, or leave out limits= and fair=."
-)
-
-
-def check_limits(store: Limits, plan: Plan) -> None:
-    """Raise InvalidInput for a plan that this store would not keep to."""
-    if plan.is_regulated and not store.has_limits:
-        raise InvalidInput(MISSING, field="pipeline")

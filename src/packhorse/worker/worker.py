@@ -141,8 +141,7 @@ class Worker:
         described, encryptor = self._described, get_encryptor(self._settings.secret_key)
         await publish_definitions(self._store, described.definitions)
         await declare(self._store, described.schedules, described.definitions, encryptor)
-        if self._store.has_limits:
-            await apply_limits(self._store)
+        await apply_limits(self._store)
         await workers.enroll(self._store, self._current_card())
         await self._read_pauses()
         log.worker_started(self.card.id, self._slots.sizes, without_secrets(self._settings.store))

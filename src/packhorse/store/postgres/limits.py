@@ -34,8 +34,6 @@ class Turn(NamedTuple):
 
 
 class Limits(Handle):
-    has_limits = True
-
     @write
     async def set_limit(self, session: Session, name: str, most: int | None) -> None:
         await session.fetch(SQL.lock)

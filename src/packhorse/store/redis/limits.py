@@ -14,8 +14,6 @@ TRIMMED = 1000
 
 
 class LimitStore(Session):
-    has_limits = True
-
     async def set_limit(self, name: str, most: int | None) -> None:
         await self._write.put(pack_effects(["limit", name, "" if most is None else str(most)]))
 

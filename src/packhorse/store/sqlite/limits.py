@@ -33,8 +33,6 @@ TURNS = ("", 0)
 
 
 class Limits(Handle):
-    has_limits = True
-
     @write
     def set_limit(self, db: Session, name: str, most: int | None) -> None:
         db.limits = None
