@@ -6,7 +6,7 @@ import asyncio
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import pytest
@@ -40,8 +40,8 @@ class Fleet:
         self.site = site
         self.chance = chance
         self.alive: list[Started] = []
-        self.gone: dict[int, float] = {}
-        """By process: when nothing that it began could run any more, or count."""
+        self.gone: dict[int, list[float]] = {}
+        """By process: when it died or stopped, so that what it had begun may count no longer."""
         for _ in range(WORKERS):
             self.add()
 
@@ -51,12 +51,16 @@ class Fleet:
     def _take(self) -> Started:
         return self.alive.pop(self.chance.randrange(len(self.alive)))
 
+    def _note(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            self.gone.setdefault(pid, []).append(time.monotonic())
+
     async def kill(self) -> None:
         victim = self._take()
         pids = [child.pid for child in descendants(victim)]
         victim.kill()
         await asyncio.to_thread(victim.wait)
-        self.gone |= dict.fromkeys(pids, time.monotonic())
+        self._note(pids)
         self.add()
 
     async def stop(self) -> None:
@@ -66,7 +70,7 @@ class Fleet:
         children = list(descendants(victim))
         for child in children:
             child.suspend()
-        self.gone |= dict.fromkeys((child.pid for child in children), time.monotonic())
+        self._note(child.pid for child in children)
         await asyncio.sleep(LEASE * self.chance.choice((0.2, 1.6)))  # how long it sleeps, not a wait for anything
         for child in children:
             child.resume()
@@ -74,7 +78,7 @@ class Fleet:
         self.alive.append(victim)
 
 
-def times(site: Site, gone: dict[int, float]) -> Iterator[Held]:
+def times(site: Site, gone: dict[int, list[float]]) -> Iterator[Held]:
     """When each attempt ran: until its stage said so, or until its process was gone if another attempt followed."""
     ledger = site.ledger()
     ends = {(entry.job_id, entry.attempt, entry.pid): entry.at for entry in ledger if entry.what == "end"}
@@ -83,9 +87,9 @@ def times(site: Site, gone: dict[int, float]) -> Iterator[Held]:
         if entry.what != "begin":
             continue
         end = ends.get((entry.job_id, entry.attempt, entry.pid))
-        lost = gone.get(entry.pid, entry.at)
-        if end is None or (entry.attempt < last[entry.job_id] and entry.at <= lost < end):
-            end = max(entry.at, lost)
+        lost = min((at for at in gone.get(entry.pid, ()) if at >= entry.at), default=entry.at)
+        if end is None or (entry.attempt < last[entry.job_id] and entry.at < lost < end):
+            end = lost
         yield Held(entry.at, end, entry.job_id)
 
 
