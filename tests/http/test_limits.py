@@ -143,8 +143,10 @@ async def test_zero_stops_what_the_limit_applies_to(http: Http, store: Store, de
     assert reason["code"] == "NO_WORKER"  # nobody serves it either, and that comes first
 
 
-@pytest.mark.parametrize("body", [{"most": -1}, {"most": 1.5}, {"most": 10**9}, {}, {"most": 1, "reason": "x" * 501}])
-async def test_a_number_that_makes_no_sense_is_refused(http: Http, body: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "body", [{"most": -1}, {"most": 1.5}, {"most": 10**9}, {}, None, {"most": 1, "reason": "x" * 501}]
+)
+async def test_a_number_that_makes_no_sense_is_refused(http: Http, body: dict[str, Any] | None) -> None:
     answer = await http.put(f"limits/{USER}", json=body)
 
     assert answer.status_code == 422

@@ -55,6 +55,7 @@ TOO_WIDE = {
     "POST /api/v1/schedules/preview": "what fits is a cron line",
     "PUT /api/v1/schedules/{schedule_id}": "what fits is a cron line, and depends on the pipeline",
     "POST /api/v1/schedules/{schedule_id}/token": "what fits is a whole number, and 1.0 is none",
+    "PUT /api/v1/limits/{limit}": "what fits is a whole number, and 1.0 is none",
     "POST /api/v1/schedules/{schedule_id}/trigger": "what fits is a signed token",
     "PUT /api/v1/job_config/{schedule_id}": "what fits is a cron line, and depends on the pipeline",
     "GET /api/v1/jobs/{job_id}/events": "a header that may be left out is taken for one that may say null",

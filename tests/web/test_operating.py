@@ -119,7 +119,7 @@ def test_what_a_key_cannot_have_is_said_beside_its_field(page: Page) -> None:
     page.get_by_label("Only for this user").fill("ann")
     page.get_by_role("button", name="Create key").click()
 
-    expect(page.get_by_role("alert")).to_contain_text("cannot act for one user only")
+    expect(page.get_by_role("alert")).to_contain_text("cannot be restricted to one user")
     expect(page.get_by_label("Only for this user")).to_have_value("ann")
 
 

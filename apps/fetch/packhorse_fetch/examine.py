@@ -67,7 +67,7 @@ def _read(kind: kinds.Kind, path: Path, content_type: str, wanted: Mapping[str, 
         warnings.append(Trouble("GUESSED_CHARSET", message))
     document = READERS[kind](decoded.text, url)
     if isinstance(document, feeds.Feed) and document.is_broken:
-        warnings.append(Trouble("BROKEN_FEED", "It is not well-formed XML; what could be made out was read."))
+        warnings.append(Trouble("BROKEN_FEED", "The feed is not well-formed XML. Only the readable parts were used."))
     selected, missing = fields.selected(document, wanted)
     if kind != "json":  # where null is a value
         missing += [name for name, value in selected.items() if fields.is_empty(value)]

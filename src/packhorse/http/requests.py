@@ -247,7 +247,7 @@ async def read_json(request: HttpRequest, shape: type[S]) -> S:
         await body.drain()
         raise
     if not data:
-        return shape()
+        return convert({}, shape)
     if media_type(content_type) != JSON:
         raise UnsupportedMedia("The body must be JSON.", content_type=content_type[:100])
     return convert(decode_object(data), shape)
