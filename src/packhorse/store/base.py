@@ -107,7 +107,8 @@ def is_own_work(change: Change) -> bool:
     """Whether only who runs the attempt has to do with it: it has begun or ended, nothing is due or has to stop."""
     is_attempt = False
     for effect in change.effects:
-        if isinstance(effect, MakeDue | ReleaseSlot):  # the next job in the line of the slot is due then
+        # The next job in the line of the slot is due then, or what is parked under the limit.
+        if isinstance(effect, MakeDue | ReleaseSlot) or (isinstance(effect, EndLease) and effect.limits):
             return False
         is_attempt = is_attempt or isinstance(effect, Grant | EndLease)
     return is_attempt and change.after.stopping is None
