@@ -268,3 +268,16 @@ async def test_a_job_that_is_handed_the_slot_keeps_to_limits_and_turns(store: St
 
     assert sorted(started) == ["ann", "ann", "bob"]
     assert [len(state.holders) for state in await store.limit_states(name="gpu", limit=10)] in ([], [0])
+
+
+async def test_a_group_that_wants_a_slot_and_ends_its_holder_hands_it_to_who_waits(store: Store) -> None:
+    """Pipelines that share a slot may differ in what a second submit does."""
+    holder = await b.started(store, REFUSE)
+    waiting = await b.submit(store, QUEUE)
+    second = b.submission(REFUSE, now=store.now())
+
+    refused, ended = await store.commit([second, b.finishing(holder, now=store.now())])
+
+    assert (type(refused), ended) == (SlotTaken, None)
+    assert await store.holder(SLOT) == waiting.id
+    assert await due(store) == [waiting.id]

@@ -139,6 +139,14 @@ def test_older_workers_are_told_that_they_do_not_know_limits(options: dict[str, 
     assert json.state_from(json.state_of(limited), "j").v == json.VERSION == json.UNREGULATED + 1
 
 
+@pytest.mark.parametrize(("on_conflict", "version"), [("refuse", json.UNREGULATED), ("queue", 3), ("replace", 3)])
+def test_older_workers_leave_jobs_alone_that_others_may_wait_for(on_conflict: Any, version: int) -> None:
+    one_per = msgspec.structs.replace(plan(stage("only"), slot="convert"), on_conflict=on_conflict)
+    job = submitted(one_per)
+
+    assert json.state_from(json.state_of(job), "j").v == version
+
+
 def test_the_values_that_limits_go_by_survive() -> None:
     limited = submitted(plan(stage("only", limits=(Limit("convert.params.platform", "params.platform", 1),))))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from packhorse.core import lifecycle
@@ -51,6 +53,25 @@ def test_no_name_makes_the_key_of_another() -> None:
 )
 def test_every_value_of_a_parameter_is_counted_apart(parameters: bytes, value: str) -> None:
     assert keys(limited(SITE), parameters) == [f"convert.params.site.per_minute={value}"]
+
+
+@pytest.mark.parametrize("by", ["user", "tenant"])
+def test_long_names_of_users_and_tenants_fit_into_an_index(by: Any) -> None:
+    named = plan(stage("only", limits=(Limit(f"convert.{by}", by, 1),), fair=Fair(by)))
+    owners = [f"{'火' * 254}{end}" for end in "ab"]
+
+    dues = [submit_for(named, owner) for owner in owners]
+
+    keys = {due.limits[0].key for due in dues}
+    shares = {due.share.name for due in dues if due.share is not None}
+    assert len(keys) == len(shares) == 2
+    assert max(map(len, keys | shares)) <= 2 * KEY_LENGTH + len("convert.tenant=/")
+
+
+def submit_for(named: Plan, owner: str) -> MakeDue:
+    change = lifecycle.submit(named, Spec(b"{}"), job_id="j", user=owner, tenant=owner, now=NOW)
+    [due] = [effect for effect in change.effects if isinstance(effect, MakeDue)]
+    return due
 
 
 def test_long_values_are_cut_and_stay_apart() -> None:

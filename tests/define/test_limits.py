@@ -124,6 +124,10 @@ def test_a_plan_survives_in_the_store() -> None:
         ({"limits": [Limit("params.", at_once=1)]}, "a limit goes by"),
         ({"limits": [Limit("name:", at_once=1)]}, "'' is not a valid name"),
         ({"limits": [Limit("name:a.b", at_once=1)]}, "'a.b' is not a valid name"),
+        (
+            {"limits": [Limit("name:per_hour", at_once=1)]},
+            "names that end in per_second, per_minute",
+        ),
         ({"limits": [Limit("params.sight", at_once=1)]}, "names the parameter 'sight'; there is photos, site, key"),
         ({"limits": [Limit("params.photos", at_once=1)]}, "'photos', which is a file or secret"),
         ({"limits": [Limit("params.key", at_once=1)]}, "'key', which is a file or secret"),

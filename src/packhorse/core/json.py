@@ -15,7 +15,7 @@ from packhorse.errors import CorruptRecord, SchemaTooNew
 
 VERSION = 3
 """Version of the stored state. A reader refuses a newer one. 2: Redis leaves fields and names out. 3: the plan has
-limits or fairness, which a reader that does not know them would break."""
+limits, fairness or a line for its slot, which a reader that does not know them would break."""
 UNREGULATED = 2
 """What every other job has, so that workers of the version before can continue with it."""
 ANY = "*"  # a path step that matches every element of a list or every value of a mapping
@@ -85,7 +85,7 @@ def state_of(job: Job) -> bytes:
         job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted, job.firing, job.revived,
         job.lineage, job.counted,
     )  # fmt: skip
-    if job.plan.is_regulated:
+    if job.plan.needs_current_reader:
         return encode(State(VERSION, *values, job.limit_values))
     return encode(UnregulatedState(UNREGULATED, *values))
 

@@ -98,28 +98,29 @@ def share_of(job: Job, at: TaskId, due_at: float) -> Share | None:
         return None
     rank = -job.priority if fair.aging is None else round((due_at - job.priority * fair.aging) * 1000)
     if fair.by == "user":
-        return Share(f"{_quote(job.tenant)}/{_quote(job.user)}", 1 / fair.weights.get(job.user, 1.0), rank)
+        return Share(f"{_short(job.tenant)}/{_short(job.user)}", 1 / fair.weights.get(job.user, 1.0), rank)
     if fair.by == "tenant":
-        return Share(_quote(job.tenant), 1 / fair.weights.get(job.tenant, 1.0), rank)
+        return Share(_short(job.tenant), 1 / fair.weights.get(job.tenant, 1.0), rank)
     return Share(EVERYBODY, 1.0, rank)
 
 
 def _key(limit: Limit, job: Job) -> str:
     if limit.by == "user":
-        return f"{limit.name}={_quote(job.tenant)}/{_quote(job.user)}"
+        return f"{limit.name}={_short(job.tenant)}/{_short(job.user)}"
     if limit.by == "tenant":
-        return f"{limit.name}={_quote(job.tenant)}"
+        return f"{limit.name}={_short(job.tenant)}"
     if limit.by.startswith(PARAMETER):
         return f"{limit.name}={job.limit_values.get(limit.by.removeprefix(PARAMETER), 'null')}"
     return limit.name
 
 
 def _text(value: Any) -> str:
-    text = _quote(value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode())
+    return _short(value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode())
+
+
+def _short(text: str) -> str:
+    """Escaped, and with a hash in place of its end if it is long: an index entry has room for a few such names."""
+    text = quote(text, safe="")
     if len(text) <= KEY_LENGTH:
         return text
     return f"{text[: KEY_LENGTH - 33]}~{hashlib.sha256(text.encode()).hexdigest()[:32]}"
-
-
-def _quote(text: str) -> str:
-    return quote(text, safe="")

@@ -239,6 +239,11 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
         return any(stage.is_regulated for stage in self.stages)
 
     @cached_property
+    def needs_current_reader(self) -> bool:
+        """Whether workers of the version before must leave its jobs: they know no limits and no line of a slot."""
+        return self.is_regulated or self.on_conflict != "refuse"
+
+    @cached_property
     def sinks(self) -> tuple[StagePlan, ...]:
         return tuple(stage for stage in self.stages if not self.followers[stage.name])
 

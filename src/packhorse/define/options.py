@@ -155,6 +155,8 @@ class Limit:
 
 
 def _limit_name(by: Any, owner: str) -> tuple[str, str]:
+    if isinstance(by, str) and by.removeprefix(FIXED).removeprefix(PARAMETER).rpartition(".")[2] in WINDOWS:
+        raise ValueError(f"a limit cannot go by {by!r}: names that end in {', '.join(WINDOWS)} are those of rates")
     if by in ("user", "tenant") or (isinstance(by, str) and by.startswith(PARAMETER) and by != PARAMETER):
         return f"{owner}.{by}", by
     if isinstance(by, str) and by.startswith(FIXED):

@@ -232,17 +232,24 @@ class Facts:
                 self.usage[tenant] = Usage(jobs, size)
 
 
-def _lined_slots(group: Iterable[Change], *, is_trusting: bool) -> dict[str, str]:
+def _lined_slots(group: Sequence[Change], *, is_trusting: bool) -> dict[str, str]:
     """Slots to be released that others may wait for, with a job that releases each.
 
-    ``is_trusting``: of pipelines whose jobs are refused, it takes it that there are none.
+    ``is_trusting``: of pipelines whose jobs are refused, it takes it that there are none, unless the group also takes
+    the slot.
     """
+    taken = {
+        part.slot
+        for change in group
+        for part in (*change.effects, *change.guards)
+        if isinstance(part, changes.TakeSlot | changes.SlotFree)
+    }
     return {
         effect.slot: change.after.id
         for change in group
-        if not is_trusting or change.after.plan.on_conflict != "refuse"
         for effect in change.effects
         if isinstance(effect, changes.ReleaseSlot)
+        and (not is_trusting or change.after.plan.on_conflict != "refuse" or effect.slot in taken)
     }
 
 

@@ -64,7 +64,7 @@ def prepared_start(change: Change, effect: MakeDue) -> str | None:
         return None
     if job.counted is not None or sum(isinstance(each, MakeDue) for each in change.effects) != 1:
         return None
-    if len(job.stages) > STAGES or job.plan.is_regulated:
+    if len(job.stages) > STAGES or job.plan.needs_current_reader:
         return None
     key = job.plan.fingerprint, at
     if (template := _templates.get(key)) is None:

@@ -149,6 +149,6 @@ def _start(job: Job, at: TaskId, basis: str, pack: Pack, opener: _Opener) -> str
     pack(prepared.change, effects)
     limit = "" if prepared.limit is None else repr(prepared.limit)
     entry, deadline = opener.open(keys.entry(job.id, at)), repr(prepared.deadline) if basis else ""
-    schema = json.VERSION if job.plan.is_regulated else json.UNREGULATED
+    schema = json.VERSION if job.plan.needs_current_reader else json.UNREGULATED
     head = [schema, entry, basis, deadline, limit]
     return json.encode([*head, *[opener.open(word) for word in effects]]).decode()

@@ -132,18 +132,8 @@ CREATE TABLE @usage (
 
 CREATE TABLE @slots (
     slot text PRIMARY KEY,
-    job_id uuid NOT NULL,
-    has_line bool NOT NULL DEFAULT false
+    job_id uuid NOT NULL
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
-
-CREATE TABLE @slot_line (
-    slot text NOT NULL,
-    n int8 GENERATED ALWAYS AS IDENTITY,
-    job_id uuid NOT NULL,
-    due bytea NOT NULL,
-    PRIMARY KEY (slot, n),
-    UNIQUE (slot, job_id)
-);
 
 CREATE TABLE @idempotency (
     key text PRIMARY KEY,

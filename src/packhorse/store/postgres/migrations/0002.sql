@@ -526,3 +526,15 @@ BEGIN
     END LOOP;
 END
 $$;
+
+-- Jobs that wait for a slot (`on_conflict`), with what becomes due when they get it. `has_line`: somebody may wait.
+ALTER TABLE @slots ADD COLUMN has_line bool NOT NULL DEFAULT false;
+
+CREATE TABLE @slot_line (
+    slot text NOT NULL,
+    n int8 GENERATED ALWAYS AS IDENTITY,
+    job_id uuid NOT NULL,
+    due bytea NOT NULL,
+    PRIMARY KEY (slot, n),
+    UNIQUE (slot, job_id)
+);

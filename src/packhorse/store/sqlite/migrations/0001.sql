@@ -117,16 +117,6 @@ CREATE TABLE slots (
     job_id TEXT NOT NULL
 ) WITHOUT ROWID;
 
-CREATE TABLE slot_line (
-    slot TEXT NOT NULL,
-    n INTEGER NOT NULL,
-    job_id TEXT NOT NULL,
-    due BLOB NOT NULL,
-    PRIMARY KEY (slot, n)
-) WITHOUT ROWID;
-
-CREATE UNIQUE INDEX slot_line_job ON slot_line (slot, job_id);
-
 CREATE TABLE idempotency (
     key TEXT PRIMARY KEY,
     job_id TEXT NOT NULL,

@@ -76,3 +76,14 @@ CREATE INDEX wakes_by_time ON wakes (at);
 
 -- The share of a task with turns, as JSON.
 ALTER TABLE delayed ADD COLUMN share BLOB;
+
+-- Jobs that wait for a slot (`on_conflict`), with what becomes due when they get it.
+CREATE TABLE slot_line (
+    slot TEXT NOT NULL,
+    n INTEGER NOT NULL,
+    job_id TEXT NOT NULL,
+    due BLOB NOT NULL,
+    PRIMARY KEY (slot, n)
+) WITHOUT ROWID;
+
+CREATE UNIQUE INDEX slot_line_job ON slot_line (slot, job_id);
