@@ -11,6 +11,7 @@ import pytest
 
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
+from packhorse.core.limits import Limit
 from packhorse.core.models import Job
 from packhorse.errors import Conflict
 from packhorse.store.base import Claim, Store, is_own_work
@@ -580,3 +581,22 @@ async def test_both_kinds_of_limits_hold_together(timed: Store, clock: Clock) ->
     clock.forward(61.0)
 
     assert len(await claim(timed)) == 2
+
+
+async def test_a_later_stage_counts_by_the_parameters_of_its_own_job(store: Store) -> None:
+    site = Limit("convert.params.site", "params.site", 1)
+    later = plan(stage("onnx"), stage("only", needs("onnx"), limits=(site,)))
+    for name in ("a", "b"):
+        await submit(store, later, of_site(name))
+    for first in await claim(store):
+        await finish(store, first)
+
+    begun = await claim(store)
+
+    assert {found.job.limit_values["site"] for found in begun} == {"a", "b"}
+    assert {state.key: state.used for state in await store.limit_states(name=site.name)} == {
+        f"{site.name}=a": 1,
+        f"{site.name}=b": 1,
+    }
+    await finish_all(store, begun)
+    assert await store.limit_states(name=site.name) == []

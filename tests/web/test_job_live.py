@@ -276,3 +276,16 @@ async def settled(store: Store, claim: Claim, verb: Callable[[Job, float], Chang
 ACTS: Sequence[Callable[[Store, Claim], Awaitable[object]]] = (
     *(builders.finish, builders.finish, builders.finish, builders.fail, broken, postponed, left_out),
 )
+
+
+async def test_a_viewer_that_does_not_keep_up_gets_no_message_behind_a_lost_one() -> None:
+    viewer = broadcast.Viewer(Rights("", frozenset()))
+    for n in range(broadcast.UNSENT + 1):
+        viewer.put(b"%d" % n)
+    read = [await viewer.next() for _ in range(10)]
+
+    viewer.put(b"late")
+    while (frame := await viewer.next()) is not None:
+        read.append(frame)
+
+    assert read == [b"%d" % n for n in range(broadcast.UNSENT)]

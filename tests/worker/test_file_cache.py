@@ -172,6 +172,42 @@ async def test_a_file_larger_than_the_limit_passes_through(cache: FileCache, rem
     assert remote.loads == ["a", "a"]
 
 
+async def test_stages_load_what_cannot_be_kept_side_by_side(cache: FileCache, remote: Remote, tmp_path: Path) -> None:
+    remote.objects["a"] = bytes(LIMIT + 1)
+    remote.may_answer.clear()
+    first = asyncio.create_task(cache.fetch("a", tmp_path / "first"))
+    others = [asyncio.create_task(cache.fetch("a", tmp_path / str(n))) for n in range(3)]
+    await asyncio.sleep(0)
+    remote.may_answer.set()
+    await first
+    remote.may_answer.clear()
+
+    async with asyncio.timeout(10):
+        while len(remote.loads) < 4:  # noqa: ASYNC110 (all of them, while none is answered)
+            await asyncio.sleep(0.01)
+
+    remote.may_answer.set()
+    await asyncio.gather(*others)
+
+
+async def test_a_pipe_in_place_of_a_file_is_left_to_the_upload(
+    cache: FileCache, remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    seen: list[Path] = []
+
+    async def put_file(_key: str, path: Path) -> Sum:
+        seen.append(path)
+        return Sum(0, "")
+
+    monkeypatch.setattr(remote, "put_file", put_file)
+
+    async with asyncio.timeout(10):
+        await cache.put_file("a", tmp_path / "pipe")
+
+    assert seen == [tmp_path / "pipe"]
+
+
 async def test_without_free_space_nothing_is_kept(
     cache: FileCache, remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,7 +59,7 @@ class Viewer:
     def put(self, frame: bytes) -> None:
         if len(self._waiting) == UNSENT:
             self.close()
-        else:
+        elif not self.is_closed:
             self._waiting.append(frame)
         self._wake.set()
 
@@ -135,7 +135,7 @@ class Broadcast:
             return False
         await asyncio.sleep(LINGER)
         await self._look(is_touched=True)
-        return True
+        return self.picture.job.status.is_terminal
 
     def _timeout(self) -> float:
         """Until something is due that nobody will say."""

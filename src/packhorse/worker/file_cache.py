@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import stat
 from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
@@ -49,23 +50,28 @@ class FileCache:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         """The file that was used last stands last."""
         self._size = 0
-        self._loading: dict[str, asyncio.Future[None]] = {}
+        self._loading: dict[str, asyncio.Future[bool]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     async def fetch(self, key: str, to: Path) -> None:
         """Of several callers at once, the first loads the file and the others wait for it."""
-        while key in self._loading:
-            await asyncio.wait([self._loading[key]])
+        while (loading := self._loading.get(key)) is not None:
+            await asyncio.wait([loading])
+            if not loading.result():  # there is no room for it: waiting would not spare a load
+                return await self._blobs.fetch(key, to)
         if await self._copy_out(key, to):
-            return
+            return None
         loading = self._loading[key] = asyncio.get_running_loop().create_future()
+        has_room = True
         try:
             await self._blobs.fetch(key, to)
             if (copied := await self._copy_in(to)) is not None:
                 self._add(key, copied)
+            else:
+                has_room = False
         finally:
             del self._loading[key]
-            loading.set_result(None)
+            loading.set_result(has_room)
 
     async def put_file(self, key: str, path: Path) -> Sum:
         """Uploads the copy, so that both have the same bytes even if the stage still writes to its file."""
@@ -141,7 +147,9 @@ class FileCache:
 
 
 def _read_copy(path: Path, folder: Path, limit: int) -> IO[bytes] | None:
-    with path.open("rb") as source:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as source:
+        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):  # a pipe would hold the thread for ever
+            return None
         size = os.fstat(source.fileno()).st_size
         disk = os.statvfs(folder)
         if size > limit or SPARE * size > disk.f_bavail * disk.f_frsize:

@@ -10,11 +10,12 @@ import redis
 
 from packhorse.core.limits import Fair
 from packhorse.store.base import Starter
-from packhorse.store.redis import RedisStore
+from packhorse.store.redis import RedisStore, keys
 from packhorse.store.redis.claim import RESERVED, Ask, Claimer
-from tests.contract.builders import KINDS, LEASE, ONE, claim, finish, plan, stage, submit, submit_many
+from tests.contract.builders import KINDS, LEASE, ONE, SLOT, cancel, claim, finish, plan, stage, submit, submit_many
 from tests.contract.limited import at_once, fair, limited, per_minute, submit_for, users_of
 from tests.contract.stores import Clock
+from tests.contract.test_store_slot_lines import QUEUE
 from tests.servers import valkey
 from tests.store.redis.inside import OpenRedis
 
@@ -158,3 +159,45 @@ async def test_turns_survive_delays_and_other_stages(timed_redis: RedisStore, cl
     clock.forward(11.0)
 
     assert sorted(users_of(await claim(timed_redis, 4)).split()) == ["ann", "ann", "bob", "bob"]
+
+
+async def test_what_a_task_itself_has_left_behind_does_not_park_it(
+    timed_redis: RedisStore, raw: redis.Redis, prefix: str
+) -> None:
+    """As an older worker leaves it, which undoes a reservation without knowing limits."""
+    job = await submit(timed_redis, ONCE)
+    await reserve(timed_redis)
+    [member] = raw.zrange(f"{prefix}limits:holds:{USER}", 0, -1)
+    entry, place, queue, kind = str(member), *str(raw.hget(f"{prefix}reservations", str(member))).split("\t")[1:]
+    raw.zrem(f"{prefix}reserved", entry)
+    raw.hdel(f"{prefix}reservations", entry)
+    raw.hdel(f"{prefix}limits:reserved", entry)
+    raw.zadd(f"{prefix}ready:{queue}:{kind}", {entry: place})
+
+    assert [each.job.id for each in await claim(timed_redis)] == [job.id]
+
+
+async def test_limits_that_cannot_be_read_stop_no_other_job(
+    timed_redis: RedisStore, raw: redis.Redis, prefix: str
+) -> None:
+    whole, damaged = (
+        await submit(timed_redis, fair()),
+        await submit(timed_redis, limited(at_once(1), fair=Fair("user"))),
+    )
+    raw.hset(f"{prefix}job:{damaged.id}", "limits", "{")
+
+    assert whole.id in [each.job.id for each in await claim(timed_redis)]
+
+
+async def test_a_line_goes_on_behind_a_job_whose_words_cannot_be_read(
+    timed_redis: RedisStore, raw: redis.Redis, prefix: str
+) -> None:
+    first, broken, last = [await submit(timed_redis, QUEUE) for _ in range(3)]
+    raw.hset(f"{prefix}{keys.slot(SLOT)}:due", broken.id, "{")
+
+    [begun] = await claim(timed_redis)
+    await finish(timed_redis, begun)
+
+    assert (begun.job.id, await timed_redis.holder(SLOT)) == (first.id, broken.id)
+    await cancel(timed_redis, broken.id)
+    assert [each.job.id for each in await claim(timed_redis)] == [last.id]

@@ -108,7 +108,7 @@ def pack_start(job: Job, at: TaskId, state: str, pack: Pack) -> tuple[str, Templ
     if len(tasks) != 1 or len(state) > MOST:
         return None
     is_new = job.version == 1 and job.events == 1
-    if is_new and not (tasks[0].delay or job.webhooks or job.firing or job.counted is not None):
+    if is_new and not (tasks[0].delay or job.webhooks or job.firing or job.counted is not None or job.limit_values):
         key = job.plan.fingerprint, at
         if key not in _templates:
             if len(_templates) >= keys.CACHED:

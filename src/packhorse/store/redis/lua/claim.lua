@@ -201,7 +201,10 @@ local limited = {}
 local function uses_of(job, entry)
   local row = row_of(job)
   if not row[LIMITS] then return end
-  if not limited[job] then limited[job] = cjson.decode(row[LIMITS]) end
+  if not limited[job] then
+    local is_read, found = pcall(cjson.decode, row[LIMITS])
+    limited[job] = is_read and type(found) == 'table' and found or {}
+  end
   return limited[job][string.match(entry, '^%S+ (%S+)')]
 end
 
@@ -236,7 +239,7 @@ local function take(ask, one, by, token, mine)
   local job, given = job_of(entry), ''
   local has_turn, uses = not tonumber(place), uses_of(job, entry)
   if not has_turn then put(zsets, 'ready:' .. queue .. ':' .. kind, entry, false) end
-  local full = uses and limits().first_full(uses)
+  local full = uses and limits().first_full(uses, entry)
   if full then
     limits().park(queue, kind, place, entry, uses, full)
     return 'parked'

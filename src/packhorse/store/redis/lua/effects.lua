@@ -318,17 +318,17 @@ local function rare_effects()
     end,
     leave_line = function(job, slot)
       local line, due = P .. slot .. ':line', P .. slot .. ':due'
-      local gone = job
+      local gone, kept = job, false
       if call('GET', P .. slot) == job then
         gone = call('ZRANGE', line, 0, 0)[1]
         call('SET', P .. slot, gone)
-        local kept = call('HGET', due, gone)
-        local words = kept and cjson.decode(kept) or {}
-        make_effects(gone, words, 1, #words + 1)
+        kept = call('HGET', due, gone)
         handed[#handed + 1] = gone
       end
       call('ZREM', line, gone)
       call('HDEL', due, gone)
+      local is_read, words = pcall(cjson.decode, kept or '[]')
+      if is_read then make_effects(gone, words, 1, #words + 1) end
     end,
     -- Plans, samples, statistics and the feed.
     template = function(_, name, body)

@@ -54,9 +54,15 @@ local function limit_library()
     return tonumber(found[2])
   end
 
-  function made.first_full(uses)
+  function made.first_full(uses, entry)
     for _, use in ipairs(uses) do
-      if value(use[1], use[3]) <= used(use[2], use[4]) then return use end
+      local most = value(use[1], use[3])
+      if most <= used(use[2], use[4]) then
+        local key, member = starts(use[2]), entry and entry .. '\t'
+        if use[4] == 0 then key, member = holds(use[2]), entry end
+        local is_own = entry and call('ZREM', key, member) == 1
+        if not is_own or most <= used(use[2], use[4]) then return use end
+      end
     end
   end
 
@@ -214,7 +220,7 @@ local function limit_library()
   end
 
   function made.make_due(queue, kind, place, entry, uses)
-    local full = made.first_full(uses)
+    local full = made.first_full(uses, entry)
     if full then wait_for(full, queue, kind, place, entry) else make_ready(queue, kind, place, entry) end
   end
 
