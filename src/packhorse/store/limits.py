@@ -76,7 +76,7 @@ class Limits(Protocol):
     async def limit_states(
         self, keys: Sequence[str] | None = None, *, name: str = "", after: str = "", limit: int = 100
     ) -> list[LimitState]:
-        """The states of these keys, in their order; a key that nobody uses is one, too.
+        """The states of these keys, in their order; an unused key has a state, too.
 
         Without keys: of those that hold or have counted something, or have parked tasks, in the order of their bytes:
         of one limit if its ``name`` is given, behind the key ``after``, at most ``limit``. Reads no other keys.

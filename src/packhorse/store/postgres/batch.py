@@ -62,7 +62,7 @@ class Facts:
         self.used: dict[str, tuple[int, int | None]] = {}
         """By key of a limit how many are counted, and what an operator has set."""
         self.is_counted = False
-        """Whether limits and turns were seen to when the tasks were chosen."""
+        """Whether the claim counted limits and turns when it chose the tasks."""
         self.trusted: dict[Key, str] = {}
         """Tokens that nobody has looked at: the statement that drops the lease has to find them there."""
 
